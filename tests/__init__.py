@@ -1,0 +1,1 @@
+"""The tests; see docs/map.md for what stands in which folder."""
