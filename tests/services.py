@@ -284,7 +284,9 @@ class MariaDB(Database):
             "GRANT ALL PRIVILEGES ON *.* TO kilonova@'%' WITH GRANT OPTION;\n"
         )
         data = f"--datadir={self.directory}/data"
-        self._run([self._installer, "--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal", data])
+        self._run(
+            [self._installer, "--no-defaults", "--skip-test-db", "--auth-root-authentication-method=normal", data]
+        )
 
     def start(self) -> None:
         base = self.directory
