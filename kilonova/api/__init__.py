@@ -1,0 +1,1 @@
+"""The HTTP edge: one file or folder per resource, each beginning with its declarations."""

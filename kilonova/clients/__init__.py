@@ -1,0 +1,1 @@
+"""The neighbouring services: one Protocol and one implementation each."""

@@ -1,0 +1,1 @@
+"""The programs, and the one place that wires services together."""

@@ -1,0 +1,1 @@
+"""The host agent. It holds no database credentials: it talks to its conductor and to the neighbours."""

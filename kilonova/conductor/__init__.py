@@ -1,0 +1,1 @@
+"""The service that drives the flows and answers the hosts."""

@@ -1,0 +1,1 @@
+"""The RPC interfaces: typed Protocols, each method with the version it came in."""

@@ -1,0 +1,1 @@
+"""The domain, pure: servers, flavors, images, devices, requests and quotas, without any I/O."""

@@ -1,0 +1,1 @@
+"""The workflows: one file each, with its state, its steps and its list."""

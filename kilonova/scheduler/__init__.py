@@ -1,0 +1,1 @@
+"""Choosing hosts: Placement's candidates, filters, weighers, and the record of why."""

@@ -1,0 +1,1 @@
+"""The hypervisor drivers, and the roles they may play."""
