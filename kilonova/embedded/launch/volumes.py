@@ -1,0 +1,50 @@
+"""The volume service in one process: API, scheduler and volume agent over in-process RPC: `volumes.py PORT CONFIG`."""
+
+import importlib
+import sys
+
+importlib.import_module("cinder.monkey_patch").patch()
+
+from typing import Any  # noqa: E402
+
+from kilonova.embedded.launch.tuning import settle_heap, tune_sqlite  # noqa: E402
+
+
+def start_agents(conf: Any) -> list[Any]:
+    """The scheduler and one volume agent for each backend; kept by the caller so that they live."""
+    service: Any = importlib.import_module("cinder.service")
+    importlib.import_module("cinder.cmd.volume")
+    agents = [service.Service.create(binary="cinder-scheduler", topic="cinder-scheduler",
+                                     manager="cinder.scheduler.manager.SchedulerManager")]
+    agents += [service.Service.create(host=f"{conf.host}@{backend}", service_name=backend, binary="cinder-volume",
+                                      topic="cinder-volume", coordination=True, cluster=None)
+               for backend in conf.enabled_backends]
+    for agent in agents:
+        agent.start()
+    return agents
+
+
+def main() -> None:
+    """Start all three and serve until killed; SIGTERM ends it at once: what is half done, is found at the next start."""
+    port, config = int(sys.argv[1]), sys.argv[2]
+    sys.argv = ["cinder"]
+    tune_sqlite()
+    conf: Any = importlib.import_module("oslo_config.cfg").CONF
+    importlib.import_module("cinder.common.config")
+    version: Any = importlib.import_module("cinder.version")
+    importlib.import_module("cinder.objects").register_all()
+    conf(["--config-file", config], project="cinder", version=version.version_string())
+    importlib.import_module("oslo_log.log").setup(conf, "cinder")
+    importlib.import_module("os_brick").setup(conf)
+    rpc: Any = importlib.import_module("cinder.rpc")
+    rpc.init(conf)
+    agents = start_agents(conf)
+    application = importlib.import_module("oslo_service.wsgi").Loader(conf).load_app(name="osapi_volume")
+    eventlet: Any = importlib.import_module("eventlet")
+    server: Any = importlib.import_module("eventlet.wsgi")
+    settle_heap()
+    server.server(eventlet.listen(("127.0.0.1", port), backlog=256), application, log_output=False, keepalive=True)
+    del agents
+
+
+main()
