@@ -1,0 +1,1 @@
+"""The kernel: what every service stands on, and which knows nothing of servers."""
