@@ -1,1 +1,1 @@
-"""The RPC interfaces: typed Protocols, each method with the version it came in."""
+"""The RPC contracts: what services may ask of each other. See ``kilonova.base.rpc``."""

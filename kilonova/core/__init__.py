@@ -1,1 +1,1 @@
-"""The domain, pure: servers, flavors, images, devices, requests and quotas, without any I/O."""
+"""The domain, pure: records and the rules over them. Nothing here does I/O."""

@@ -1,1 +1,1 @@
-"""The hypervisor drivers, and the roles they may play."""
+"""Drivers: objects that implement some of the role Protocols in ``roles``; what a driver can is what it implements."""
