@@ -225,18 +225,21 @@ class Engine:
         """Journal where the steps go, then send them. Lost on the way: ``_wait`` sends them again."""
         host = self._host_of(run, flow, events, steps[0])
         if not host or not self._hosts.is_up(host):
-            self._write(run, flow, self._refused_by_dead_host(steps, host, undo=undo))
+            self._write(run, flow, self._at_dead_host(steps, host, undo=undo))
             return None
         what = What.UNDO_DISPATCHED if undo else What.DISPATCHED
         self._write(run, flow, [self._event(s, what, host=host) for s in steps], task=None if undo else steps[0].task)
         self._send(run, flow, events, steps, host=host, undo=undo)
         return self._after(self._timing.resend)
 
-    def _refused_by_dead_host(self, steps: tuple[Step, ...], host: str, *, undo: bool) -> list[Event]:
+    def _at_dead_host(self, steps: tuple[Step, ...], host: str, *, undo: bool) -> list[Event]:
         """A dead host's part is undone by itself: it asks what it should hold before it says it is up again."""
         if undo:
             note = f"host {host} is down; it clears this when it returns"
             return [self._event(s, What.UNDONE, host=host, note=note) for s in steps]
+        if steps[0].skip_when_down:
+            note = f"host {host} is down; it clears this when it returns" if host else "there is no host"
+            return [self._event(steps[0], What.SUCCEEDED, host=host, note=note)]
         error = record_of(HostIsDown(f"The host {host} of this server is down.", host=host))
         return [self._event(steps[0], What.FAILED, host=host, error=error)]
 
@@ -272,7 +275,7 @@ class Engine:
         if step.parked:
             return sent.at + datetime.timedelta(seconds=step.wait)
         if not self._hosts.is_up(sent.host):
-            self._write(run, flow, self._refused_by_dead_host((step,), sent.host, undo=undo))
+            self._write(run, flow, self._at_dead_host((step,), sent.host, undo=undo))
             return None
         if run.due_at is not None and run.due_at <= now:
             self._send(run, flow, events, self._awaited(flow, events, undo=undo), host=sent.host, undo=undo)
@@ -313,7 +316,7 @@ class Engine:
             self._watch(run, flow, event)
 
     def _event(self, step: Step, what: What, **more: Any) -> Event:
-        return Event(step=step.name, what=what, at=self._clock(), **more)
+        return Event(step=step.name, what=what, at=self._clock(), public=step.event or "", **more)
 
     def _state(self, run: Run, flow: Flow, events: Sequence[Event]) -> Any:
         return msgspec.convert(values_of(run, events), flow.state)

@@ -71,6 +71,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     ``event``: the name under which users see it among the events of an instance action.
     ``task``: the task_state of the server from this step on.
     ``tries``: how often it is tried behind the pivot, and how often its undo is.
+    ``skip_when_down``: a host that is down, or no host at all, is no failure: the step counts as done.
     """
 
     name: str
@@ -84,6 +85,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     event: str | None = None
     task: str | None = None
     tries: int = 5
+    skip_when_down: bool = False
 
 
 class Flow(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +126,7 @@ class Flow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of a run's journal. ``seq`` counts from 1 within the run."""
+    """One entry of a run's journal. ``seq`` counts from 1 within the run; ``public`` is the name that users see."""
 
     step: str
     what: What
@@ -134,11 +136,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     error: ErrorRecord | None = None
     host: str = ""
     note: str = ""
+    public: str = ""
 
 
 class Run(msgspec.Struct, kw_only=True):
     """One execution of a flow. ``seq`` is the number of its last event; ``subject`` the server it is about.
 
+    ``action``: how users see it among the instance actions ("" for not at all).
     ``exclusive``: holds its subject: no second such run may be RUNNING or STUCK on it.
     """
 
@@ -155,6 +159,7 @@ class Run(msgspec.Struct, kw_only=True):
     finished_at: datetime.datetime | None = None
     error: ErrorRecord | None = None
     exclusive: bool = True
+    action: str = ""
 
 
 class WorkStep(msgspec.Struct, frozen=True):

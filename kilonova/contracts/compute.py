@@ -7,7 +7,7 @@ Each is an ``ensure_…``: run twice it ends in the same world.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -49,8 +49,8 @@ class Nothing(msgspec.Struct):
 class Compute(Protocol):
     """One host (a nova-compute)."""
 
-    topic = "compute"
-    version = "1.0"
+    topic: ClassVar[str] = "compute"
+    version: ClassVar[str] = "1.0"
 
     def perform(self, *, work: Work) -> None:
         """Run steps in order, report each. Work that is under way already is not begun twice."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -40,8 +40,8 @@ class HostStates(msgspec.Struct, kw_only=True):
 class Conductor(Protocol):
     """Drives flows; the only one that reads and writes databases for hosts and the scheduler."""
 
-    topic = "conductor"
-    version = "1.0"
+    topic: ClassVar[str] = "conductor"
+    version: ClassVar[str] = "1.0"
 
     def wake(self, *, run: str, where: str) -> None:
         """Drive a run now. ``where``: the uuid of the cell whose database holds it, "" the API database."""

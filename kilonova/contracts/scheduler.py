@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from kilonova.core.request import Decision, RequestSpec
 
@@ -10,8 +10,8 @@ from kilonova.core.request import Decision, RequestSpec
 class Scheduler(Protocol):
     """Chooses hosts and claims their room in Placement. Holds no database."""
 
-    topic = "scheduler"
-    version = "1.0"
+    topic: ClassVar[str] = "scheduler"
+    version: ClassVar[str] = "1.0"
 
     def select(self, *, request: RequestSpec, servers: list[str], alternates: int, claim: bool = True) -> Decision:
         """Hosts for ``servers`` (uuids, the consumers of the claims), all or none. NoValidHost carries ``why``."""
