@@ -84,9 +84,7 @@ def render_json(document: Json) -> bytes:
 # --- the OpenStack tree
 
 
-def meta_data(
-    record: InstanceMetadata, version: str, *, seed: bytes = b"", drive: bool = False
-) -> dict[str, Json]:
+def meta_data(record: InstanceMetadata, version: str, *, seed: bytes = b"", drive: bool = False) -> dict[str, Json]:
     """meta_data.json. `seed` is fresh random (512 bytes) for the guest; `drive` adds what only a config drive tells."""
     document: dict[str, Json] = {
         "uuid": record.uuid,
