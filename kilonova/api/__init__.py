@@ -1,1 +1,1 @@
-"""The HTTP edge: one file or folder per resource, each beginning with its declarations."""
+"""The HTTP edge of the Compute API: a file or folder per resource, each with its declarations first."""
