@@ -83,8 +83,9 @@ class VendorData:
         try:
             changed = self._path.stat().st_mtime
             if self._read[0] != changed:
-                self._read = (changed, msgspec.json.decode(self._path.read_bytes(), type=dict[str, Json]))
-        except (OSError, msgspec.DecodeError) as error:
+                found = msgspec.json.decode(self._path.read_bytes())
+                self._read = (changed, msgspec.convert(found, type=dict, strict=True))
+        except (OSError, msgspec.MsgspecError) as error:
             LOG.warning("vendor data file %s cannot be used: %s", self._path, error)
             return {}
         return self._read[1]

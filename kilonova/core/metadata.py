@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Literal
 
 import msgspec
+
+from kilonova.core.network import Nic
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
@@ -16,52 +17,6 @@ class Key(msgspec.Struct, frozen=True):
     name: str
     type: Literal["ssh", "x509"]
     data: str
-
-
-class Route(msgspec.Struct, frozen=True):
-    """A static route of a subnet."""
-
-    cidr: str
-    gateway: str
-
-
-class NicSubnet(msgspec.Struct, frozen=True):
-    """One subnet of a NIC, with the NIC's first address in it.
-
-    `dhcp` says that the guest gets the address by DHCP; `ipv6_address_mode` is Neutron's (slaac, dhcpv6-stateful,
-    dhcpv6-stateless) or None.
-    """
-
-    cidr: str
-    address: str
-    gateway: str | None = None
-    dns: tuple[str, ...] = ()
-    routes: tuple[Route, ...] = ()
-    dhcp: bool = False
-    ipv6_address_mode: str | None = None
-
-    @property
-    def version(self) -> int:
-        """4 or 6."""
-        return ipaddress.ip_network(self.cidr, strict=False).version
-
-
-class Nic(msgspec.Struct, frozen=True):
-    """A network interface as its guest sees it; `vif_type` is Neutron's binding (bridge, ovs, hw_veb ...)."""
-
-    port_id: str
-    network_id: str
-    mac: str
-    vif_type: str = "bridge"
-    mtu: int | None = None
-    subnets: tuple[NicSubnet, ...] = ()
-    floating_ips: tuple[str, ...] = ()
-    devname: str = ""
-
-    @property
-    def name(self) -> str:
-        """The host's device name, by which network_data.json names the link."""
-        return self.devname or f"tap{self.port_id[:11]}"
 
 
 class TaggedNic(msgspec.Struct, frozen=True, tag="nic", omit_defaults=True):
@@ -148,9 +103,9 @@ class InstanceMetadata(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fixed_ips(self) -> tuple[str, ...]:
         """All fixed addresses in the order of the NICs."""
-        return tuple(subnet.address for nic in self.nics for subnet in nic.subnets)
+        return tuple(fixed.address for nic in self.nics for fixed in nic.fixed_ips)
 
     @property
     def floating_ips(self) -> tuple[str, ...]:
         """All floating addresses in the order of the NICs."""
-        return tuple(address for nic in self.nics for address in nic.floating_ips)
+        return tuple(address for nic in self.nics for fixed in nic.fixed_ips for address in fixed.floating)

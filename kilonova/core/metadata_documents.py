@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from kilonova.core.metadata import Device, InstanceMetadata, Json, Nic, NicSubnet, Route, Share, TaggedNic
+from kilonova.core.metadata import Device, InstanceMetadata, Json, Share, TaggedNic
+from kilonova.core.network import FixedIP, Nic, Route
 
 LATEST = "latest"
 
@@ -138,29 +139,29 @@ def _device(device: Device, version: str) -> dict[str, Json]:
 
 
 def network_data(nics: Iterable[Nic]) -> dict[str, Json]:
-    """network_data.json: links, the first IPv4 and every IPv6 subnet of each, and the DNS servers of all."""
+    """network_data.json: links, the first IPv4 and every IPv6 address of each, and the DNS servers of all."""
     links: list[Json] = []
     networks: list[Json] = []
     services: list[Json] = []
     for nic in nics:
-        if not nic.subnets:
+        if not nic.fixed_ips:
             continue
         links.append(_link(nic))
-        for subnet in _told(nic):
-            networks.append(_network(nic, subnet, number=len(networks)))
-            services.extend(service for service in _dns(subnet) if service not in services)
+        for fixed in _told(nic):
+            networks.append(_network(nic, fixed, number=len(networks)))
+            services.extend(service for service in _dns(fixed) if service not in services)
     return {"links": links, "networks": networks, "services": services}
 
 
-def _told(nic: Nic) -> list[NicSubnet]:
-    first = [subnet for subnet in nic.subnets if subnet.version == 4][:1]
-    return first + [subnet for subnet in nic.subnets if subnet.version == 6]
+def _told(nic: Nic) -> list[FixedIP]:
+    first = [fixed for fixed in nic.fixed_ips if fixed.version == 4][:1]
+    return first + [fixed for fixed in nic.fixed_ips if fixed.version == 6]
 
 
 def _link(nic: Nic) -> dict[str, Json]:
-    by_dhcp = any(subnet.dhcp for subnet in nic.subnets)
+    by_dhcp = any(fixed.dhcp for fixed in nic.fixed_ips)
     return {
-        "id": nic.name,
+        "id": nic.device,
         "vif_id": nic.port_id,
         "type": "phy" if nic.vif_type == "ethernet" else nic.vif_type,
         "mtu": None if by_dhcp else nic.mtu,
@@ -168,30 +169,30 @@ def _link(nic: Nic) -> dict[str, Json]:
     }
 
 
-def _dns(subnet: NicSubnet) -> list[Json]:
-    return [{"type": "dns", "address": address} for address in subnet.dns]
+def _dns(fixed: FixedIP) -> list[Json]:
+    return [{"type": "dns", "address": address} for address in fixed.dns]
 
 
-def _network(nic: Nic, subnet: NicSubnet, *, number: int) -> dict[str, Json]:
-    document: dict[str, Json] = {"id": f"network{number}", "link": nic.name, "network_id": nic.network_id}
-    kind = f"ipv{subnet.version}"
-    if subnet.ipv6_address_mode is not None:
-        kind = f"{kind}_{subnet.ipv6_address_mode}"
-    elif subnet.dhcp:
+def _network(nic: Nic, fixed: FixedIP, *, number: int) -> dict[str, Json]:
+    document: dict[str, Json] = {"id": f"network{number}", "link": nic.device, "network_id": nic.network_id}
+    kind = f"ipv{fixed.version}"
+    if fixed.ipv6_mode is not None:
+        kind = f"{kind}_{fixed.ipv6_mode}"
+    elif fixed.dhcp:
         return document | {"type": f"{kind}_dhcp"}
     routes: list[Json] = []
-    default = "0.0.0.0/0" if subnet.version == 4 else "::/0"
-    for route in (*([Route(default, subnet.gateway)] if subnet.gateway else []), *subnet.routes):
-        network = ipaddress.ip_network(route.cidr, strict=False)
+    default = "0.0.0.0/0" if fixed.version == 4 else "::/0"
+    for route in (*([Route(default, fixed.gateway)] if fixed.gateway else []), *fixed.routes):
+        network = ipaddress.ip_network(route.destination, strict=False)
         routes.append(
             {"network": str(network.network_address), "netmask": str(network.netmask), "gateway": route.gateway}
         )
     return document | {
         "type": kind,
-        "ip_address": subnet.address,
-        "netmask": str(ipaddress.ip_network(subnet.cidr, strict=False).netmask),
+        "ip_address": fixed.address,
+        "netmask": str(ipaddress.ip_network(fixed.cidr or fixed.address, strict=False).netmask),
         "routes": routes,
-        "services": _dns(subnet),
+        "services": _dns(fixed),
     }
 
 

@@ -4,13 +4,11 @@ from kilonova.core.metadata import (
     InjectedFile,
     InstanceMetadata,
     Key,
-    Nic,
-    NicSubnet,
-    Route,
     Share,
     TaggedDisk,
     TaggedNic,
 )
+from kilonova.core.network import FixedIP, Nic, Route
 
 UUID = "83679162-1378-4288-a2d4-70e13ec132aa"
 PROJECT = "6f70656e737461636b20342065766572"
@@ -39,17 +37,19 @@ FULL = InstanceMetadata(
             network_id="net-1",
             mac="fa:16:3e:00:00:01",
             mtu=1450,
-            subnets=(
-                NicSubnet(
-                    cidr="10.0.0.0/26",
+            vif_type="bridge",
+            fixed_ips=[
+                FixedIP(
                     address="10.0.0.5",
+                    version=4,
+                    cidr="10.0.0.0/26",
                     gateway="10.0.0.1",
-                    dns=("9.9.9.9",),
-                    routes=(Route("192.168.7.0/24", "10.0.0.9"),),
+                    dns=["9.9.9.9"],
+                    routes=[Route("192.168.7.0/24", "10.0.0.9")],
+                    floating=["172.24.4.8"],
                 ),
-                NicSubnet(cidr="2001:db8::/64", address="2001:db8::5", ipv6_address_mode="slaac"),
-            ),
-            floating_ips=("172.24.4.8",),
+                FixedIP(address="2001:db8::5", version=6, cidr="2001:db8::/64", ipv6_mode="slaac"),
+            ],
         ),
         Nic(
             port_id="bbbbbbbb-bbbb-cccc-dddd-eeeeeeeeeeee",
@@ -57,7 +57,9 @@ FULL = InstanceMetadata(
             mac="fa:16:3e:00:00:02",
             vif_type="ethernet",
             mtu=9000,
-            subnets=(NicSubnet(cidr="10.1.0.0/24", address="10.1.0.5", dhcp=True, dns=("9.9.9.9", "8.8.8.8")),),
+            fixed_ips=[
+                FixedIP(address="10.1.0.5", version=4, cidr="10.1.0.0/24", dhcp=True, dns=["9.9.9.9", "8.8.8.8"])
+            ],
         ),
     ),
     devices=(

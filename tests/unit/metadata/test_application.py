@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from kilonova.core.metadata import InstanceMetadata, Json
-from kilonova.core.metadata_documents import EC2_VERSIONS
 from kilonova.metadata.application import Options, make_application
 from kilonova.metadata.identity import Memory
 from tests.unit.metadata.records import FULL, PROJECT, UUID
