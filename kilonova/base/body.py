@@ -98,7 +98,7 @@ def shape(cls: type[Body], version: Version) -> type[msgspec.Struct]:
         if _is_required(declared, how, version):
             fields.append((declared.name, cut))
         else:
-            fields.append((declared.name, Union[cut, msgspec.UnsetType], msgspec.UNSET))
+            fields.append((declared.name, Union[cut, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
         if how.name:
             rename[declared.name] = how.name
     made = msgspec.defstruct(
@@ -134,7 +134,7 @@ def _cut(hint: Any, version: Version) -> Any:
         inner = _cut(args[0], version)
         return Annotated[(inner, *kept)] if kept else inner
     if origin in (Union, types.UnionType):
-        return Union[tuple(_cut(a, version) for a in args)]
+        return Union[tuple(_cut(a, version) for a in args)]  # noqa: UP007
     if origin in (list, dict, tuple):
         return origin[tuple(_cut(a, version) if a is not ... else a for a in args)]
     return hint

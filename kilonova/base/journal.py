@@ -1,21 +1,22 @@
 """The journal's Protocol, and one in memory that passes the same contract tests as the ones in databases.
 
-Concurrency is by compare-and-swap. Every write that belongs to a driver names the ``seq`` it planned from: when a report
-of a host came in between, the write is refused (Stale), and the driver reads and plans again. A run that was cancelled
-refuses every write (RunSuperseded), so that a driver that does not know of a delete changes nothing more.
+Concurrency is by compare-and-swap. Every write that belongs to a driver names the ``seq`` it planned from: when a
+report of a host came in between, the write is refused (Stale), and the driver reads and plans again. A run that was
+cancelled refuses every write (RunSuperseded), so that a driver that does not know of a delete changes nothing more.
 """
 
 from __future__ import annotations
 
+import copy
 import datetime
 import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
 from kilonova.base.errors import Conflict, ErrorRecord, NotFound, RunSuperseded
-from kilonova.base.flow import Event, Report, Run, Status, What
+from kilonova.base.flow import Event, Report, Run, Status, What, current_attempt
 
 
 class Stale(Exception):
@@ -53,9 +54,12 @@ class Journal(Protocol):
         error: ErrorRecord | None = None,
         wipe: frozenset[str] = frozenset(),
     ) -> None:
-        """End the run. DONE and UNDONE free the subject and clear its task_state; Stale, RunSuperseded."""
+        """End the run. DONE and UNDONE free the subject and clear its task_state; Stale, RunSuperseded.
 
-    def cancel(self, run_id: str, *, at: datetime.datetime) -> bool:
+        ``wipe``: keys to be removed from the run's state and from the outputs of its events.
+        """
+
+    def cancel(self, run_id: str, *, at: datetime.datetime, wipe: frozenset[str] = frozenset()) -> bool:
         """Make a RUNNING or STUCK run CANCELLED and free its subject; False when it had ended."""
 
     def leased(self, run_id: str, *, now: datetime.datetime) -> bool:
@@ -65,10 +69,13 @@ class Journal(Protocol):
         """Ids of RUNNING runs that nobody drives and that are due."""
 
 
+def without(values: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
+    """``values`` less its secrets."""
+    return {key: value for key, value in values.items() if key not in secrets}
+
+
 def accepts(log: Sequence[Event], report: Report) -> bool:
     """Whether ``report`` answers what the journal waits for: a step dispatched in this very attempt."""
-    from kilonova.base.flow import current_attempt
-
     attempt, events = current_attempt(log)
     if attempt != report.attempt:
         return False
@@ -101,14 +108,18 @@ class MemoryJournal:
             rivals = (r for r in self._runs.values() if r.subject == run.subject and r.exclusive)
             if run.exclusive and any(r.status in (Status.RUNNING, Status.STUCK) for r in rivals):
                 raise Conflict(f"{run.subject} has another operation under way")
-            self._runs[run.id] = run
+            self._runs[run.id] = copy.deepcopy(run)
             self._events[run.id] = []
 
     def read(self, run_id: str) -> tuple[Run, list[Event]]:
         with self._lock:
-            if run_id not in self._runs:
-                raise NotFound(f"run {run_id} is not known")
-            return msgspec.structs.replace(self._runs[run_id]), list(self._events[run_id])
+            self._known(run_id)
+            return copy.deepcopy(self._runs[run_id]), copy.deepcopy(self._events[run_id])
+
+    def _known(self, run_id: str) -> Run:
+        if run_id not in self._runs:
+            raise NotFound(f"run {run_id} is not known")
+        return self._runs[run_id]
 
     def append(self, run_id: str, events: Sequence[Event], *, expect: int, task: str | None = None) -> None:
         with self._lock:
@@ -116,7 +127,7 @@ class MemoryJournal:
             self._add(run, events)
 
     def _writable(self, run_id: str, expect: int) -> Run:
-        run = self._runs[run_id]
+        run = self._known(run_id)
         if run.status is not Status.RUNNING:
             raise RunSuperseded()
         if run.seq != expect:
@@ -126,7 +137,7 @@ class MemoryJournal:
     def _add(self, run: Run, events: Sequence[Event]) -> None:
         for event in events:
             run.seq += 1
-            self._events[run.id].append(msgspec.structs.replace(event, seq=run.seq))
+            self._events[run.id].append(msgspec.structs.replace(copy.deepcopy(event), seq=run.seq))
 
     def append_report(self, report: Report, *, at: datetime.datetime) -> bool:
         with self._lock:
@@ -138,8 +149,8 @@ class MemoryJournal:
 
     def acquire(self, run_id: str, owner: str, *, until: datetime.datetime, now: datetime.datetime) -> bool:
         with self._lock:
-            held = self._leases.get(run_id)
-            if self._runs[run_id].status is not Status.RUNNING or (held and held[0] != owner and held[1] > now):
+            run, held = self._runs.get(run_id), self._leases.get(run_id)
+            if run is None or run.status is not Status.RUNNING or (held and held[0] != owner and held[1] > now):
                 return False
             self._leases[run_id] = (owner, until)
             return True
@@ -163,14 +174,21 @@ class MemoryJournal:
         with self._lock:
             run = self._writable(run_id, expect)
             run.status, run.error, run.finished_at = status, error, at
-            run.state = {key: value for key, value in run.state.items() if key not in wipe}
+            self._wipe(run, wipe)
 
-    def cancel(self, run_id: str, *, at: datetime.datetime) -> bool:
+    def _wipe(self, run: Run, secrets: frozenset[str]) -> None:
+        run.state = without(run.state, secrets)
+        self._events[run.id] = [
+            msgspec.structs.replace(event, output=without(event.output, secrets)) for event in self._events[run.id]
+        ]
+
+    def cancel(self, run_id: str, *, at: datetime.datetime, wipe: frozenset[str] = frozenset()) -> bool:
         with self._lock:
-            run = self._runs[run_id]
-            if run.status not in (Status.RUNNING, Status.STUCK):
+            run = self._runs.get(run_id)
+            if run is None or run.status not in (Status.RUNNING, Status.STUCK):
                 return False
             run.status, run.finished_at = Status.CANCELLED, at
+            self._wipe(run, wipe)
             return True
 
     def leased(self, run_id: str, *, now: datetime.datetime) -> bool:
