@@ -13,7 +13,6 @@ from kilonova.embedded.launch.tuning import settle_heap, tune_sqlite  # noqa: E4
 def start_agents(conf: Any) -> list[Any]:
     """The scheduler and one volume agent for each backend; kept by the caller so that they live."""
     service: Any = importlib.import_module("cinder.service")
-    importlib.import_module("cinder.cmd.volume")
     agents = [service.Service.create(binary="cinder-scheduler", topic="cinder-scheduler",
                                      manager="cinder.scheduler.manager.SchedulerManager")]
     agents += [service.Service.create(host=f"{conf.host}@{backend}", service_name=backend, binary="cinder-volume",
@@ -31,6 +30,7 @@ def main() -> None:
     tune_sqlite()
     conf: Any = importlib.import_module("oslo_config.cfg").CONF
     importlib.import_module("cinder.common.config")
+    importlib.import_module("cinder.cmd.volume")  # registers options of the command line, so before it is parsed
     version: Any = importlib.import_module("cinder.version")
     importlib.import_module("cinder.objects").register_all()
     conf(["--config-file", config], project="cinder", version=version.version_string())
