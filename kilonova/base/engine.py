@@ -4,8 +4,8 @@
 Who holds no lease does nothing, so two drivers never work on one run; the lease is renewed while a step runs. A driver
 that dies leaves a lease that runs out, and ``sweep`` of any other process takes the run over.
 
-A report that comes in while the lease is held is not lost: it is in the journal, and the driver looks once more after it
-has given the lease back (the reporter cannot drive, for it does not get the lease).
+A report that comes in while the lease is held is not lost: it is in the journal, and the driver looks once more after
+it has given the lease back (the reporter cannot drive, for it does not get the lease).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from kilonova.base import log
 from kilonova.base.context import acting
-from kilonova.base.errors import ErrorRecord, HostIsDown, RunSuperseded, record_of
+from kilonova.base.errors import ErrorRecord, HostIsDown, NotFound, RunSuperseded, record_of
 from kilonova.base.flow import (
     Event,
     Flow,
@@ -56,7 +56,7 @@ class Hosts(Protocol):
 
 def utcnow() -> datetime.datetime:
     """The time, aware of its zone."""
-    return datetime.datetime.now(datetime.timezone.utc)
+    return datetime.datetime.now(datetime.UTC)
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -90,41 +90,66 @@ class Engine:
         self._flows, self._journal, self._hosts = flows, journal, hosts
         self._env, self._where, self._timing, self._clock, self._watch = env, where, timing, clock, watch
         self._owner = owner or f"engine-{uuid.uuid4()}"
-        self._driving: set[str] = set()
+        self._driving: dict[str, str] = {}
         self._lock = threading.Lock()
 
     def advance(self, run_id: str) -> Next | None:
         """Drive the run until it ends or waits; None when somebody else drives it or it has ended."""
         while True:
-            owner = f"{self._owner}/{threading.get_ident()}"
-            now = self._clock()
-            if not self._journal.acquire(run_id, owner, until=self._lease_end(now), now=now):
-                return None
+            owner = f"{self._owner}/{uuid.uuid4().hex[:12]}"
             with self._lock:
-                self._driving.add(f"{run_id} {owner}")
-            due, seen, verdict = None, -1, None
+                # A step may cause a report that leads back here; the driver above looks again when it has done.
+                if run_id in self._driving:
+                    return None
+                self._driving[run_id] = owner
             try:
-                verdict, seen, due = self._drive(run_id)
+                now = self._clock()
+                if not self._journal.acquire(run_id, owner, until=self._lease_end(now), now=now):
+                    return None
+                verdict, seen = self._drive_and_release(run_id, owner)
             finally:
                 with self._lock:
-                    self._driving.discard(f"{run_id} {owner}")
-                self._journal.release(run_id, owner, due_at=due)
+                    self._driving.pop(run_id, None)
             if verdict is not Next.WAIT or self._journal.read(run_id)[0].seq == seen:
                 return verdict
 
+    def _drive_and_release(self, run_id: str, owner: str) -> tuple[Next | None, int]:
+        due: datetime.datetime | None = self._after(self._timing.pause)
+        try:
+            verdict, seen, due = self._drive(run_id)
+        finally:
+            self._journal.release(run_id, owner, due_at=due)
+        return verdict, seen
+
     def report(self, report: Report) -> bool:
         """A host, or whoever ends a parked step, says how it went. False: nobody waits for it, stop working on it."""
-        if not self._journal.append_report(report, at=self._clock()):
+        if not self._journal.append_report(self._fitting(report), at=self._clock()):
             return False
         run, events = self._journal.read(report.run)
         if run.flow in self._flows:
-            self._watch(run, self._flows[run.flow], events[-1])
+            self._tell(run, self._flows[run.flow], events[-1])
         return True
+
+    def _fitting(self, report: Report) -> Report:
+        """A report whose output the flow's state cannot hold is one of a failure: journaled, it would stop the run."""
+        if report.error is not None or not report.output:
+            return report
+        try:
+            run, events = self._journal.read(report.run)
+        except NotFound:
+            return report
+        if run.flow not in self._flows:
+            return report
+        try:
+            msgspec.convert(values_of(run, events) | report.output, self._flows[run.flow].state)
+        except msgspec.ValidationError as error:
+            return msgspec.structs.replace(report, output={}, error=record_of(error))
+        return report
 
     def renew_leases(self) -> None:
         """To be called well within a lease's time, as long as the process lives."""
         with self._lock:
-            held = [entry.split(" ", 1) for entry in self._driving]
+            held = list(self._driving.items())
         now = self._clock()
         for run_id, owner in held:
             self._journal.acquire(run_id, owner, until=self._lease_end(now), now=now)
@@ -171,7 +196,7 @@ class Engine:
             case Next.WAIT:
                 return self._wait(run, flow, events, decision.steps[0])
             case _:
-                self._end(run, flow, events, decision.next)
+                self._end(run, flow, events, decision)
                 return None
 
     def _do(self, run: Run, flow: Flow, events: Sequence[Event], steps: tuple[Step, ...]) -> datetime.datetime | None:
@@ -187,14 +212,15 @@ class Engine:
         self._write(run, flow, [self._event(step, What.STARTED)], task=step.task)
         try:
             assert step.do is not None, f"{flow.name}.{step.name} has nothing to do"
-            output = step.do(self._env(run), self._state(run, flow, events)) or {}
+            output = plain(step.do(self._env(run), self._state(run, flow, events)) or {})
+            msgspec.convert(values_of(run, events) | output, flow.state)
         except (Stale, RunSuperseded):
             raise
         except Exception as error:
             self._note_failure(run, step, error)
             self._write(run, flow, [self._event(step, What.FAILED, error=record_of(error))])
         else:
-            self._write(run, flow, [self._event(step, What.SUCCEEDED, output=plain(output))])
+            self._write(run, flow, [self._event(step, What.SUCCEEDED, output=output)])
         return None
 
     def _undo(self, run: Run, flow: Flow, events: Sequence[Event], steps: tuple[Step, ...]) -> datetime.datetime | None:
@@ -267,8 +293,11 @@ class Engine:
         sent = next(e for e in reversed(events) if e.step == step.name)
         undo = sent.what is What.UNDO_DISPATCHED
         now = self._clock()
-        if (now - sent.at).total_seconds() > step.wait:
-            error = ErrorRecord(kind="StepTimeout", message=f"{step.name} took longer than {step.wait:.0f} s", safe=True)
+        # The later steps of one message begin when the host has reported the one before.
+        begun = max(sent.at, events[-1].at)
+        if (now - begun).total_seconds() > step.wait:
+            text = f"{step.name} took longer than {step.wait:.0f} s"
+            error = ErrorRecord(kind="StepTimeout", message=text, safe=True)
             what = What.UNDO_FAILED if undo else What.FAILED
             self._write(run, flow, [self._event(step, what, host=sent.host, error=error)])
             return None
@@ -289,11 +318,12 @@ class Engine:
         found = [s for s in flow.steps if last.get(s.name) is wanted]
         return found[::-1] if undo else found
 
-    def _end(self, run: Run, flow: Flow, events: Sequence[Event], verdict: Next) -> None:
+    def _end(self, run: Run, flow: Flow, events: Sequence[Event], decision: Plan) -> None:
+        verdict, step = decision.next, next(iter(decision.steps), None)
         if verdict is Next.DONE:
             self._journal.finish(run.id, Status.DONE, expect=run.seq, at=self._clock(), wipe=flow.secrets)
             return
-        error = failure_of(events)
+        error = failure_of(events, step if verdict is Next.STUCK else None)
         state = self._state(run, flow, events)
         if verdict is Next.UNDONE and flow.again is not None:
             values = flow.again(state, error)
@@ -313,7 +343,14 @@ class Engine:
         self._journal.append(run.id, events, expect=run.seq, task=task)
         run.seq += len(events)
         for event in events:
+            self._tell(run, flow, event)
+
+    def _tell(self, run: Run, flow: Flow, event: Event) -> None:
+        """The journal is written whatever becomes of those who watch it."""
+        try:
             self._watch(run, flow, event)
+        except Exception:
+            LOG.exception("watching run %s of %s failed", run.id, run.flow)
 
     def _event(self, step: Step, what: What, **more: Any) -> Event:
         return Event(step=step.name, what=what, at=self._clock(), public=step.event or "", **more)

@@ -276,10 +276,10 @@ def values_of(run: Run, log: Sequence[Event]) -> dict[str, Any]:
     return values
 
 
-def failure_of(log: Sequence[Event]) -> ErrorRecord:
-    """The error that broke the current attempt: the first one journaled in it."""
+def failure_of(log: Sequence[Event], stuck: Step | None = None) -> ErrorRecord:
+    """The error that broke the current attempt: the first one journaled in it; the last of the step that is stuck."""
     _, events = current_attempt(log)
-    for event in events:
-        if event.error is not None:
+    for event in events if stuck is None else reversed(events):
+        if event.error is not None and (stuck is None or event.step == stuck.name):
             return event.error
     return ErrorRecord(kind="Unknown", message="no failure is in the journal")
