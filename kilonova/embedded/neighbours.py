@@ -38,7 +38,8 @@ from kilonova.embedded.supervisor import PartEvent, Program, Supervisor
 from kilonova.embedded.wire import is_healthy
 
 HEALTH_PATHS = {"keystone": "/v3", "glance": "/healthcheck", "placement": "/", "neutron": "/", "cinder": "/"}
-# On SQLite, two writers inside Neutron or Placement make "database is locked"; the others write briefly and wait.
+# On SQLite, two requests at once inside Neutron or Placement make "database is locked"; see launch/serve.py for the
+# others.
 THREADS = {"keystone": 4, "glance": 4, "placement": 1, "neutron": 1}
 ENTRY_POINTS = "[neutron.ml2.mechanism_drivers]\nkilonova = kilonova.embedded.ml2:KilonovaMechanismDriver\n"
 

@@ -79,6 +79,7 @@ def keystone(site: Site) -> Sections:
         "DEFAULT": {"max_token_size": 16384},
         "database": {"connection": f"sqlite:///{site.database('keystone')}"},
         "cache": {"enabled": True, "backend": "oslo_cache.dict", "expiration_time": 600},
+        "identity": {"max_password_length": 72},
         "token": {"provider": "fernet", "expiration": 43200},
         "fernet_tokens": {"key_repository": str(site.etc / "fernet-keys")},
         "fernet_receipts": {"key_repository": str(site.etc / "receipt-keys")},

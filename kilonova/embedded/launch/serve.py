@@ -4,15 +4,34 @@ Names: keystone, glance, placement, neutron. Their configuration comes from thei
 Keystone first brings its users, projects, roles and catalog in line with IDENTITY_FILE.
 """
 
+import concurrent.futures.thread  # noqa: F401  glance wants it while it ends, when it can no longer be loaded
 import importlib
 import signal
 import sys
+import threading
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
 from kilonova.embedded.launch.tuning import settle_heap, tune_sqlite
 
 APPLICATIONS = {name: f"{name}.wsgi.api" for name in ("keystone", "glance", "placement", "neutron")}
+
+
+def one_writer(application: Callable[..., Iterable[bytes]]) -> Callable[..., Iterable[bytes]]:
+    """Let requests that only read run side by side, those that may write one after another.
+
+    Else two logins at once are two transactions that read and then write: SQLite refuses the second ("locked").
+    """
+    lock = threading.Lock()
+
+    def serve(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in ("GET", "HEAD"):
+            return application(environ, start_response)
+        with lock:
+            return application(environ, start_response)
+
+    return serve
 
 
 def leave(_number: int, _frame: FrameType | None) -> None:
@@ -26,10 +45,11 @@ def main() -> None:
     extra = sys.argv[4:]
     sys.argv = [name]
     signal.signal(signal.SIGTERM, leave)
-    tune_sqlite()
+    tune_sqlite(immediate=name == "glance")
     application: Any = importlib.import_module(APPLICATIONS[name]).application
     if extra:
         importlib.import_module("kilonova.embedded.launch.identity").ensure_identity(extra[0])
+        application = one_writer(application)
     wsgi: Any = importlib.import_module("cheroot.wsgi")
     server = wsgi.Server(("127.0.0.1", port), application, numthreads=threads, request_queue_size=256,
                          timeout=60, shutdown_timeout=3)

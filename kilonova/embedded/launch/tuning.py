@@ -5,8 +5,12 @@ import importlib
 from typing import Any
 
 
-def tune_sqlite() -> None:
-    """Every SQLite connection of this process waits up to 30 s for a lock and syncs as WAL needs, no more."""
+def tune_sqlite(*, immediate: bool = False) -> None:
+    """Every SQLite connection of this process waits up to 30 s for a lock and syncs as WAL needs, no more.
+
+    With `immediate` a transaction takes the write lock when it begins: SQLite waits for a lock then, but fails at once
+    when a transaction that has read wants to write after another one has written.
+    """
     sqlalchemy: Any = importlib.import_module("sqlalchemy")
     engine: Any = importlib.import_module("sqlalchemy.engine")
 
@@ -16,7 +20,12 @@ def tune_sqlite() -> None:
             cursor.execute(f"PRAGMA {pragma}")
         cursor.close()
 
+    def hasten(_connection: Any, _cursor: Any, statement: str, parameters: Any, _context: Any, _many: bool) -> Any:
+        return ("BEGIN IMMEDIATE" if statement == "BEGIN" else statement), parameters
+
     sqlalchemy.event.listen(engine.Engine, "connect", prepare)
+    if immediate:
+        sqlalchemy.event.listen(engine.Engine, "before_cursor_execute", hasten, retval=True)
 
 
 def settle_heap() -> None:
