@@ -23,6 +23,7 @@ $(VENV)/.stamp: requirements.lock pyproject.toml
 		echo "Kilonova needs Python 3.11, 3.12 or 3.13; $(PYTHON) is $$("$(PYTHON)" --version). Name one: make PYTHON=python3.12 ..." >&2
 		exit 1
 	}
+	PYTHON="$(PYTHON)" tools/install-system-packages
 	echo "venv: installing the libraries into $(VENV)"
 	[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
 	$(PIP) install -r requirements.lock
@@ -46,10 +47,10 @@ $(NEIGHBOURS)/.stamp: requirements-neighbours.txt $(VENV)/.stamp
 	touch $@
 
 system: ## System packages for real guests (QEMU, libvirt, networking), where root or sudo is there
-	@PYTHON=$(PYTHON) tools/install-system-packages guests
+	@PYTHON="$(PYTHON)" tools/install-system-packages guests
 
 system-servers: ## System packages of the servers that tests run (RabbitMQ, MariaDB, PostgreSQL)
-	@PYTHON=$(PYTHON) tools/install-system-packages guests servers
+	@PYTHON="$(PYTHON)" tools/install-system-packages guests servers
 
 guest-image: | system ## build/guest.qcow2: the tiny guest
 	@if ! guest/build.sh; then
