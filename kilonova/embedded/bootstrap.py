@@ -13,7 +13,9 @@ from kilonova.embedded.settings import Site
 from kilonova.embedded.wire import Wire, log_in
 
 PUBLIC_CIDR, PRIVATE_CIDR, POOL_CIDR = "172.24.4.0/24", "10.10.0.0/20", "10.20.0.0/16"
-VOLUME_TYPE = "local"
+VOLUME_TYPES: tuple[tuple[str, str, dict[str, str]], ...] = (
+    ("local", "Files on this machine", {}),
+    ("multiattach", "Files on this machine, for several servers at once", {"multiattach": "<is> True"}))
 OPEN_RULES = ({"protocol": "tcp", "port_range_min": 22, "port_range_max": 22}, {"protocol": "icmp"})
 
 
@@ -59,14 +61,15 @@ def _ensure_open_rules(wire: Wire) -> None:
                 "security_group_id": group["id"], "direction": "ingress", "ethertype": "IPv4", **rule}})
 
 
-def ensure_volume_type(site: Site) -> None:
-    """The default volume type."""
+def ensure_volume_types(site: Site) -> None:
+    """The default volume type, and one whose volumes may be attached to several servers."""
     token = log_in(site.auth_url, "admin", site.secrets["admin"], "admin")
     with Wire("cinder", site.ports.url("cinder", "/v3"), token) as wire:
-        if VOLUME_TYPE not in {kind["name"] for kind in wire.get("/types?is_public=None")["volume_types"]}:
-            wire.post("/types", {"volume_type": {
-                "name": VOLUME_TYPE, "description": "Files on this machine",
-                "extra_specs": {"volume_backend_name": VOLUME_TYPE, "multiattach": "<is> False"}}})
+        present = {kind["name"] for kind in wire.get("/types?is_public=None")["volume_types"]}
+        for name, description, specs in VOLUME_TYPES:
+            if name not in present:
+                wire.post("/types", {"volume_type": {"name": name, "description": description, "extra_specs": {
+                    "volume_backend_name": "local", **specs}}})
 
 
 def ensure_image(site: Site, name: str, path: Path, disk_format: str, properties: Mapping[str, str]) -> str:

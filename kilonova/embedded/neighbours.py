@@ -149,7 +149,7 @@ class Neighbours:
                 time.sleep(0.05)
 
     def bootstrap(self, timeout: float = 120.0) -> None:
-        """Ensure the default networks and the volume type, each as soon as its service answers."""
+        """Ensure the default networks and the volume types, each as soon as its service answers."""
         site = self.site
 
         def networks() -> None:
@@ -158,7 +158,7 @@ class Neighbours:
 
         def volumes() -> None:
             self.wait_ready(timeout, ("keystone", "cinder"))
-            bootstrap.ensure_volume_type(site)
+            bootstrap.ensure_volume_types(site)
 
         with ThreadPoolExecutor(max_workers=2) as pool:
             for done in [pool.submit(networks), pool.submit(volumes)]:
