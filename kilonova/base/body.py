@@ -15,6 +15,7 @@ Handlers always get the newest shape; attributes that the version lacks have the
 from __future__ import annotations
 
 import functools
+import re
 import types
 import typing
 from collections.abc import Callable
@@ -66,10 +67,13 @@ class Body(msgspec.Struct, kw_only=True):
     forbid_unknown: ClassVar[bool] = True
 
     @classmethod
-    def decode(cls, raw: object, version: Version) -> Self:
-        """The body from JSON values already parsed; BadRequest that names the attribute where it does not fit."""
+    def decode(cls, raw: object, version: Version, *, lax: bool = False) -> Self:
+        """The body from JSON values already parsed; BadRequest that names the attribute where it does not fit.
+
+        ``lax``: unknown attributes are dropped (the legacy endpoint).
+        """
         try:
-            wired = msgspec.convert(raw, type=shape(cls, version))
+            wired = msgspec.convert(raw, type=shape(cls, version, lax))
         except msgspec.ValidationError as error:
             raise explain(str(error), raw) from None
         return typing.cast(Self, _lift(wired, raw))
@@ -84,7 +88,7 @@ _origin: dict[type, type[Body]] = {}
 
 
 @functools.cache
-def shape(cls: type[Body], version: Version) -> type[msgspec.Struct]:
+def shape(cls: type[Body], version: Version, lax: bool = False) -> type[msgspec.Struct]:
     """The struct type that ``cls`` is at ``version``: fields outside their span do not exist."""
     fields: list[Any] = []
     rename: dict[str, str] = {}
@@ -94,7 +98,7 @@ def shape(cls: type[Body], version: Version) -> type[msgspec.Struct]:
         how = wire_of(hint)
         if version not in how.span:
             continue
-        cut = _cut(hint, version)
+        cut = _cut(hint, version, lax)
         if _is_required(declared, how, version):
             fields.append((declared.name, cut))
         else:
@@ -106,7 +110,7 @@ def shape(cls: type[Body], version: Version) -> type[msgspec.Struct]:
         fields,
         rename=rename or None,
         kw_only=True,
-        forbid_unknown_fields=cls.forbid_unknown,
+        forbid_unknown_fields=cls.forbid_unknown and not lax,
     )
     _origin[made] = cls
     return made
@@ -124,19 +128,19 @@ def wire_of(hint: Any) -> Wire:
     return next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Wire)), Wire())
 
 
-def _cut(hint: Any, version: Version) -> Any:
+def _cut(hint: Any, version: Version, lax: bool) -> Any:
     """``hint`` with every body in it replaced by its shape at ``version``."""
     if isinstance(hint, type) and issubclass(hint, Body):
-        return shape(hint, version)
+        return shape(hint, version, lax)
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
         kept = [m for m in args[1:] if not isinstance(m, Wire)]
-        inner = _cut(args[0], version)
+        inner = _cut(args[0], version, lax)
         return Annotated[(inner, *kept)] if kept else inner
     if origin in (Union, types.UnionType):
-        return Union[tuple(_cut(a, version) for a in args)]  # noqa: UP007
+        return Union[tuple(_cut(a, version, lax) for a in args)]  # noqa: UP007
     if origin in (list, dict, tuple):
-        return origin[tuple(_cut(a, version) if a is not ... else a for a in args)]
+        return origin[tuple(_cut(a, version, lax) if a is not ... else a for a in args)]
     return hint
 
 
@@ -199,9 +203,27 @@ def explain(text: str, raw: object) -> BadRequest:
         else:
             value = value.get(step) if isinstance(value, dict) else None
             name = step
+    reason = _told(reason, value)
     if not name:
         return BadRequest(reason)
     return ValidationFailed(field=name, value=_brief(value), reason=reason)
+
+
+_MISSING = re.compile(r"Object missing required field `(.+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(.+)`")
+_KINDS = {"object": "object", "array": "array", "str": "string", "int": "integer", "bool": "boolean", "float": "number"}
+_EXPECTED = re.compile(r"Expected `(object|array|str|int|bool|float)`, got `\w+`")
+
+
+def _told(reason: str, value: Any) -> str:
+    """The decoder's complaint in the words that clients of this API know."""
+    if found := _MISSING.fullmatch(reason):
+        return f"{found[1]!r} is a required property"
+    if found := _UNKNOWN.fullmatch(reason):
+        return f"Additional properties are not allowed ({found[1]!r} was unexpected)"
+    if found := _EXPECTED.fullmatch(reason):
+        return f"{_brief(value)} is not of type {_KINDS[found[1]]!r}"
+    return reason
 
 
 def _brief(value: Any) -> str:

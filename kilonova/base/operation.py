@@ -94,9 +94,7 @@ def operation(
 
     def declare(handler: H) -> H:
         table.add(
-            Operation(
-                method, path, action, span(since, until), body, query, rule, success, frozenset(refuses), handler
-            )
+            Operation(method, path, action, span(since, until), body, query, rule, success, frozenset(refuses), handler)
         )
         return handler
 
