@@ -1,1 +1,1 @@
-"""The neighbours of the one-command mode: the real identity, image, placement, network and volume services as children."""
+"""The neighbours of the one-command mode: real identity, image, placement, network, volume services as children."""

@@ -69,7 +69,7 @@ class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]
         """The copy goes; nothing when it has gone."""
         (self.folder / snapshot.name).unlink(missing_ok=True)
 
-    def revert_to_snapshot(self, context: Any, volume: Any, snapshot: Any) -> None:  # noqa: ARG002
+    def revert_to_snapshot(self, context: Any, volume: Any, snapshot: Any) -> None:
         """The volume's content becomes the snapshot's again, its size stays."""
         self._copy(snapshot.name, volume.name, volume.size)
 
@@ -77,14 +77,14 @@ class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]
         """The file grows to `new_size` GiB; a guest that has it open sees that when it is told to look."""
         _resize(self.folder / volume.name, new_size)
 
-    def clone_image(self, context: Any, volume: Any, image_location: Any,  # noqa: ARG002
+    def clone_image(self, context: Any, volume: Any, image_location: Any,
                     image_meta: dict[str, Any], image_service: Any) -> tuple[dict[str, Any], bool]:
         """A volume with an image's content: fetched, checked, made raw, grown to the volume's size."""
         self.copy_image_to_volume(context, volume, image_service, image_meta["id"])
         return {}, True
 
     def copy_image_to_volume(self, context: Any, volume: Any, image_service: Any, image_id: str,
-                             disable_sparse: bool = False) -> None:  # noqa: ARG002
+                             disable_sparse: bool = False) -> None:
         """As clone_image, over a volume that exists."""
         meta = image_service.show(context, image_id)
         with _made(self.folder / volume.name) as raw:
@@ -110,7 +110,7 @@ class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]
             _qemu_img("convert", "-f", "raw", "-O", QEMU_NAMES.get(wanted, wanted), str(source), str(converted))
             self._upload(context, image_service, image_meta["id"], converted)
 
-    def initialize_connection(self, volume: Any, connector: Any, **_more: Any) -> dict[str, Any]:  # noqa: ARG002
+    def initialize_connection(self, volume: Any, connector: Any, **_more: Any) -> dict[str, Any]:
         """How a guest of this machine opens the volume: a path."""
         readonly = volume.admin_metadata.get("readonly") == "True" if volume.admin_metadata else False
         return {"driver_volume_type": "local",
@@ -188,6 +188,8 @@ def _convert(source: Path, target: Path, meta: dict[str, Any]) -> None:
     """Make an image raw. What it is, is read from its content, and an image that points at other files is refused."""
     try:
         found = format_inspector.detect_file_format(str(source))
+        if found is None:
+            raise format_inspector.ImageFormatError("its content is of no known format")
         found.safety_check()
     except (format_inspector.ImageFormatError, format_inspector.SafetyCheckFailed) as error:
         raise exception.ImageUnacceptable(image_id=meta["id"], reason=f"unsafe or broken content: {error}") from error
@@ -215,4 +217,4 @@ def _execute(*command: str) -> None:
     try:
         processutils.execute(*command)
     except processutils.ProcessExecutionError as error:
-        raise exception.VolumeBackendAPIException(data=f"{command[0]}: {error.stderr.strip()}") from error
+        raise exception.VolumeBackendAPIException(data=f"{command[0]}: {str(error.stderr).strip()}") from error

@@ -19,7 +19,7 @@ CLOUD = """\
 
 
 def write_clouds(site: Site, path: Path) -> None:
-    """Write a clouds.yaml: `kilonova` is the administrator of project admin, `kilonova-demo` a member of project demo."""
+    """Write a clouds.yaml: `kilonova` administers project admin, `kilonova-demo` is a member of project demo."""
     rows = (("kilonova", "admin", "admin"), ("kilonova-demo", "demo", "demo"))
     text = "clouds:\n" + "".join(
         CLOUD.format(cloud=cloud, region=REGION, url=site.auth_url, user=user, password=site.secrets[user],

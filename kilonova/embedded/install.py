@@ -98,14 +98,14 @@ def _ensure_schema(prefix: Path, name: str, database: Path) -> None:
             shutil.copyfile(database, work)
         _run([str(python_of(prefix)), "-P", "-W", "ignore", "-m", "kilonova.embedded.launch.schema", name, str(work)],
              {"PYTHONPATH": str(lib)})
-        os.replace(work, database)
+        work.replace(database)
 
 
 def link_library(folder: Path) -> Path:
     """A folder for PYTHONPATH that holds our package and nothing else of our own environment; answers the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "kilonova"
-    if not link.is_symlink() or Path(os.readlink(link)) != PACKAGE:
+    if not link.is_symlink() or link.readlink() != PACKAGE:
         link.unlink(missing_ok=True)
         link.symlink_to(PACKAGE)
     return folder

@@ -13,7 +13,7 @@ def rotate_log(path: Path) -> None:
     if not path.exists() or path.stat().st_size == 0:
         return
     _shift(path)
-    os.replace(path, _old(path, 1))
+    path.replace(_old(path, 1))
 
 
 def bound_log(path: Path, bound: int = BOUND) -> None:
@@ -28,7 +28,7 @@ def bound_log(path: Path, bound: int = BOUND) -> None:
 def _shift(path: Path) -> None:
     for number in range(KEPT - 1, 0, -1):
         if _old(path, number).exists():
-            os.replace(_old(path, number), _old(path, number + 1))
+            _old(path, number).replace(_old(path, number + 1))
 
 
 def _old(path: Path, number: int) -> Path:

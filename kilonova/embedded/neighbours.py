@@ -106,7 +106,7 @@ class Neighbours:
         return site
 
     def ensure_schema(self) -> None:
-        """Databases from the templates; those of an earlier release are brought up to date. Not while parts run."""
+        """Databases from the templates; those of an earlier release are brought up to date."""
         stamp = self.state / "db" / "schema"
         if stamp.exists() and stamp.read_text() != stamp_of():
             ensure_schemas(self.prefix, {name: self.site.database(name) for name in PARTS})
@@ -137,7 +137,7 @@ class Neighbours:
             raise
 
     def wait_ready(self, timeout: float = 120.0, parts: Sequence[str] = PARTS) -> None:
-        """Return when the parts answer; EmbeddedError after `timeout` seconds names those that do not, and their logs."""
+        """Return when the parts answer; EmbeddedError after `timeout` seconds names the others and their logs."""
         deadline = time.monotonic() + timeout
         waiting = list(parts)
         while waiting:
@@ -200,7 +200,7 @@ class Neighbours:
             metadata_proxy_shared_secret=site.secrets["metadata_proxy_shared_secret"])
 
     def write_clouds_yaml(self, path: Path) -> None:
-        """A clouds.yaml, readable by its owner alone, with `kilonova` (administrator) and `kilonova-demo` (plain user)."""
+        """A clouds.yaml, its owner's alone, with `kilonova` (administrator) and `kilonova-demo` (plain user)."""
         write_clouds(self.site, path)
 
     def _port(self, name: str) -> int:

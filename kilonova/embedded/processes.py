@@ -28,7 +28,7 @@ class Mark:
         """Put it on disk, whole or not at all."""
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps(asdict(self)))
-        os.replace(fresh, path)
+        fresh.replace(path)
 
     def alive(self) -> bool:
         """Whether that very process still runs."""

@@ -69,7 +69,7 @@ class Supervisor:
         self._on_event = on_event
         self._children: dict[str, _Child] = {}
         self._orders: queue.SimpleQueue[list[Program]] = queue.SimpleQueue()
-        self._failure: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._failure: queue.SimpleQueue[EmbeddedError | None] = queue.SimpleQueue()
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = os.pipe()
         os.set_blocking(self._wake_in, False)
@@ -78,13 +78,14 @@ class Supervisor:
         self._thread: threading.Thread | None = None
 
     def start(self, programs: Sequence[Program]) -> None:
-        """Start programs; returns once all are running. PortTaken names a port in use, EmbeddedError what cannot run."""
+        """Start programs; back once all run. PortTaken names a port in use, EmbeddedError what cannot start."""
         self.run.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(parents=True, exist_ok=True)
         for program in programs:
             stale = read_mark(self.run / f"{program.name}.json")
             if stale is not None and end_stale(stale):
-                self._tell(program.name, "stale", f"{program.name} (process {stale.pid}) was left by an earlier run: ended")
+                self._tell(program.name, "stale",
+                           f"{program.name} (process {stale.pid}) was left by an earlier run and has been ended")
         for program in programs:
             if program.port is not None and not _is_free(program.port):
                 raise PortTaken(program.name, program.port)
@@ -142,20 +143,23 @@ class Supervisor:
 
     def _follow_orders(self) -> None:
         while not self._orders.empty():
+            self._failure.put(self._start_all(self._orders.get()))
+
+    def _start_all(self, programs: list[Program]) -> EmbeddedError | None:
+        for program in programs:
+            child = self._children[program.name] = _Child(program)
             try:
-                for program in self._orders.get():
-                    child = self._children[program.name] = _Child(program)
-                    rotate_log(self.logs / f"{program.name}.log")
-                    self._spawn(child)
-                    self._tell(program.name, "started", f"{program.name} started")
-                self._failure.put(None)
+                rotate_log(self.logs / f"{program.name}.log")
+                self._spawn(child)
             except OSError as error:
-                self._failure.put(EmbeddedError(f"{program.name} cannot be started: {error}"))
+                return EmbeddedError(f"{program.name} cannot be started: {error}")
+            self._tell(program.name, "started", f"{program.name} started")
+        return None
 
     def _spawn(self, child: _Child) -> None:
         program = child.program
         command = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *program.argv]
-        with open(self.logs / f"{program.name}.log", "ab") as log:
+        with (self.logs / f"{program.name}.log").open("ab") as log:
             process = subprocess.Popen(command, env=program.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                        start_new_session=True)
         child.process, child.born, child.due = process, time.monotonic(), None

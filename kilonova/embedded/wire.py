@@ -70,7 +70,8 @@ class Wire:
             text = response.read()
         except (OSError, http.client.HTTPException) as error:
             self._connection.close()
-            raise EmbeddedError(f"{self.name} does not answer {method} {path}: {error or type(error).__name__}") from error
+            reason = str(error) or type(error).__name__
+            raise EmbeddedError(f"{self.name} does not answer {method} {path}: {reason}") from error
         if response.status >= 400:
             raise Refused(self.name, f"{method} {path}", response.status, text.decode(errors="replace"))
         return response, json.loads(text) if text[:1] in (b"{", b"[") else None

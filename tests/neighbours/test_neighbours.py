@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -29,7 +29,7 @@ OFFSET = 4200
 class Compute(BaseHTTPRequestHandler):
     """Stands in for the compute API: keeps the external events it gets, knows no attachment."""
 
-    events: list[dict[str, Any]] = []
+    events: ClassVar[list[dict[str, Any]]] = []
 
     def answer(self, code: int, body: dict[str, Any]) -> None:
         data = json.dumps(body).encode()
@@ -116,7 +116,8 @@ def test_all_parts_are_healthy_and_small(cloud: Neighbours) -> None:
 
 def test_bootstrap_again_changes_nothing(cloud: Neighbours) -> None:
     def everything() -> object:
-        with connect(cloud, "neutron", "/v2.0") as neutron, connect(cloud, "keystone", "/v3", project="admin") as keystone:
+        with connect(cloud, "neutron", "/v2.0") as neutron, \
+                connect(cloud, "keystone", "/v3", project="admin") as keystone:
             return ([sorted(item["id"] for item in neutron.get(f"/{kind}")[kind.replace("-", "_")])
                      for kind in ("networks", "subnets", "routers", "ports", "security-group-rules", "subnetpools")],
                     [sorted(item["id"] for item in keystone.get(f"/{kind}")[kind])

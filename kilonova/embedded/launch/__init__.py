@@ -1,1 +1,1 @@
-"""Programs run by the neighbours' own Python: each imports the standard library and one neighbour, nothing else of ours."""
+"""Programs run by the neighbours' own Python: each imports the standard library and one neighbour."""

@@ -6,6 +6,7 @@ password or URL is brought in.
 """
 
 import importlib
+import itertools
 import json
 import uuid
 from pathlib import Path
@@ -44,7 +45,7 @@ class Identity:
                 self.apis.role_api.create_role(key, {"id": key, "name": name, "options": {"immutable": True}})
                 self.roles[name] = key
         ladder = ["admin", "manager", "member", "reader"]
-        for prior, implied in zip(ladder, ladder[1:], strict=False):
+        for prior, implied in itertools.pairwise(ladder):
             try:
                 self.apis.role_api.create_implied_role(self.roles[prior], self.roles[implied])
             except self.errors.Conflict:

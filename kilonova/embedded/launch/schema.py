@@ -68,16 +68,13 @@ def newest_revisions() -> list[str]:
     script: Any = importlib.import_module("alembic.script")
     config: Any = importlib.import_module("alembic.config").Config()
     migration: Any = importlib.import_module("neutron.db.migration")
-    config.set_main_option("script_location",
-                           os.path.join(os.path.dirname(migration.__file__), "alembic_migrations"))
-    config.set_main_option("version_locations", os.pathsep.join(_version_folders(Path(migration.__file__).parent)))
+    scripts = Path(migration.__file__).parent / "alembic_migrations"
+    versions = scripts / "versions"
+    branches = sorted(str(path) for pattern in ("*/expand", "*/contract") for path in versions.glob(pattern))
+    config.set_main_option("script_location", str(scripts))
+    config.set_main_option("version_locations", os.pathsep.join([str(versions), *branches]))
     config.set_main_option("path_separator", "os")
     return list(script.ScriptDirectory.from_config(config).get_heads())
-
-
-def _version_folders(package: Path) -> list[str]:
-    versions = package / "alembic_migrations" / "versions"
-    return [str(versions)] + sorted(str(path) for pattern in ("*/expand", "*/contract") for path in versions.glob(pattern))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What every neighbour's process wants: SQLite that waits instead of failing, and a heap that is not scanned for ever."""
+"""What every neighbour's process wants: SQLite that waits instead of failing, a heap not scanned for ever."""
 
 import gc
 import importlib

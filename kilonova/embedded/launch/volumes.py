@@ -24,7 +24,7 @@ def start_agents(conf: Any) -> list[Any]:
 
 
 def main() -> None:
-    """Start all three and serve until killed; SIGTERM ends it at once: what is half done, is found at the next start."""
+    """Start all three and serve; SIGTERM ends it at once: what is half done is found at the next start."""
     port, config = int(sys.argv[1]), sys.argv[2]
     sys.argv = ["cinder"]
     tune_sqlite()
