@@ -1,1 +1,1 @@
-"""The service that drives the flows and answers the hosts."""
+"""The conductor: drives flows, and is the only one that reads and writes databases for hosts and the scheduler."""

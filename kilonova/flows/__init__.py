@@ -1,1 +1,1 @@
-"""The workflows: one file each, with its state, its steps and its list."""
+"""The workflows: one file each, with its state, its steps and its list. ``registry`` names them all."""
