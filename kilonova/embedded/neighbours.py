@@ -106,7 +106,7 @@ class Neighbours:
         return site
 
     def ensure_schema(self) -> None:
-        """Databases from the templates; those of an earlier release are brought up to date."""
+        """Databases from the templates; those of another release are brought up to date."""
         stamp = self.state / "db" / "schema"
         if stamp.exists() and stamp.read_text() != stamp_of():
             ensure_schemas(self.prefix, {name: self.site.database(name) for name in PARTS})

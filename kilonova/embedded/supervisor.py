@@ -78,7 +78,7 @@ class Supervisor:
         self._thread: threading.Thread | None = None
 
     def start(self, programs: Sequence[Program]) -> None:
-        """Start programs; back once all run. PortTaken names a port in use, EmbeddedError what cannot start."""
+        """Start programs; back once all run. PortTaken names a taken port, EmbeddedError what cannot start."""
         self.run.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(parents=True, exist_ok=True)
         for program in programs:
