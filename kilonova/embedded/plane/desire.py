@@ -129,10 +129,10 @@ class _Desire:
             self._dhcp(self.networks[network_id])
         for network_id in sorted(self.active | self.external_used):
             self._bridge(self.networks[network_id])
+        self._keep_bridges_in_use()
         external = self._host_gateways()
         self._host_routes(set(external.values()))
         self._host_rules(external)
-        self._keep_bridges_in_use()
         return Outcome(frozenset(self.parts), self.reserve, self.serves, tuple(self.problems))
 
     def _bridge(self, network: Network) -> None:
@@ -156,7 +156,9 @@ class _Desire:
         subnets = self._dhcp_subnets(network)
         if not subnets:
             return
-        port = min((p for p in self.ports_of[network.id] if p.device_owner == DHCP_OWNER), key=lambda p: p.id, default=None)
+        port = min(
+            (p for p in self.ports_of[network.id] if p.device_owner == DHCP_OWNER), key=lambda p: p.id, default=None
+        )
         servers = {ip.subnet_id: ip.ip_address for ip in port.fixed_ips} if port else {}
         if any(subnet.id not in servers for subnet in subnets):
             self.reserve[network.id] = [subnet.id for subnet in subnets]
@@ -252,7 +254,9 @@ class _Desire:
             if subnet.network_id not in self.external_used or subnet.ip_version != 4 or not subnet.gateway_ip:
                 continue
             if self._taken(subnet.cidr):
-                self.problems.append(f"{subnet.cidr} of an external network is in use on this host already: not connected")
+                self.problems.append(
+                    f"{subnet.cidr} of an external network is in use on this host already: not connected"
+                )
                 continue
             bridge = bridge_name(subnet.network_id)
             self.parts.add(Address(HOST, bridge, _with_prefix(subnet.gateway_ip, subnet)))
@@ -271,7 +275,11 @@ class _Desire:
             if via is None or bridge not in reachable:
                 continue
             for address in self.parts:
-                if isinstance(address, Address) and address.namespace == part.namespace and address.device.startswith("qr"):
+                if (
+                    isinstance(address, Address)
+                    and address.namespace == part.namespace
+                    and address.device.startswith("qr")
+                ):
                     claims[str(ipaddress.ip_interface(address.cidr).network)].add((via, bridge))
         nets = {cidr: ipaddress.ip_network(cidr) for cidr in claims}
         for cidr, ways in claims.items():

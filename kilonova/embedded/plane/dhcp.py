@@ -44,9 +44,15 @@ class Folder:
 
 
 def config_text(
-    network: Network, subnets: Sequence[Subnet], servers: dict[str, str], *, folder: Folder, dns: Sequence[str], domain: str
+    network: Network,
+    subnets: Sequence[Subnet],
+    servers: dict[str, str],
+    *,
+    folder: Folder,
+    dns: Sequence[str],
+    domain: str,
 ) -> str:
-    """dnsmasq's configuration. `servers` gives the DHCP server's address by subnet; `dns` serves subnets without any."""
+    """dnsmasq's configuration. `servers` has our address in each subnet; `dns` serves subnets without any."""
     lines = [
         "port=0",
         "user=root",

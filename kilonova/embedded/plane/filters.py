@@ -20,9 +20,29 @@ INVALID = 0x20000000
 FAMILIES = ("bridge", "inet", "ip")
 
 PROTOCOLS = {
-    **{"icmp": 1, "igmp": 2, "ipip": 4, "tcp": 6, "egp": 8, "udp": 17, "dccp": 33, "ipv6-encap": 41, "ipv6-route": 43},
-    **{"ipv6-frag": 44, "rsvp": 46, "gre": 47, "esp": 50, "ah": 51, "icmpv6": 58, "ipv6-icmp": 58, "ipv6-nonxt": 59},
-    **{"ipv6-opts": 60, "ospf": 89, "vrrp": 112, "pgm": 113, "sctp": 132, "udplite": 136},
+    "icmp": 1,
+    "igmp": 2,
+    "ipip": 4,
+    "tcp": 6,
+    "egp": 8,
+    "udp": 17,
+    "dccp": 33,
+    "ipv6-encap": 41,
+    "ipv6-route": 43,
+    "ipv6-frag": 44,
+    "rsvp": 46,
+    "gre": 47,
+    "esp": 50,
+    "ah": 51,
+    "icmpv6": 58,
+    "ipv6-icmp": 58,
+    "ipv6-nonxt": 59,
+    "ipv6-opts": 60,
+    "ospf": 89,
+    "vrrp": 112,
+    "pgm": 113,
+    "sctp": 132,
+    "udplite": 136,
 }
 WITH_PORTS = {6: "tcp", 17: "udp", 33: "dccp", 132: "sctp", 136: "udplite"}
 MAC = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
@@ -109,14 +129,14 @@ def _sent(guest: GuestPort, groups: Mapping[str, frozenset[str]]) -> list[str]:
         return ["drop"]
     own = [ip.ip_address for ip in port.fixed_ips] + [pair.ip_address for pair in pairs]
     v4, v6 = _collapsed(own, 4), _collapsed([*own, *map(link_local, macs), "::"], 6)
+    asking = _collapsed([str(ipaddress.IPv4Address(0)), *v4], 4)
     lines = [f"ether saddr != {{ {', '.join(macs)} }} drop"]
     if "0.0.0.0/0" not in v4:
         only = f"!= {{ {', '.join(v4)} }} " if v4 else ""
         lines.append(f"ether type arp arp saddr ip {only}drop" if v4 else "ether type arp drop")
     lines += [
         "ether type arp accept",
-        f"ether type ip ip saddr {{ {', '.join(['0.0.0.0', *v4]) if '0.0.0.0/0' not in v4 else '0.0.0.0/0'} }} "
-        "udp sport 68 udp dport 67 accept",
+        f"ether type ip ip saddr {{ {', '.join(asking)} }} udp sport 68 udp dport 67 accept",
         "ether type ip udp sport 67 udp dport 68 drop",
         "ether type ip6 udp sport 547 udp dport 546 drop",
         "ether type ip6 icmpv6 type { nd-router-advert, nd-redirect } drop",
@@ -126,8 +146,8 @@ def _sent(guest: GuestPort, groups: Mapping[str, frozenset[str]]) -> list[str]:
     if "::/0" not in v6:
         lines.append(f"ether type ip6 ip6 saddr != {{ {', '.join(v6)} }} drop")
     lines += [
-        "ether type ip6 icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert, "
-        "mld-listener-report, mld-listener-done, mld2-listener-report } accept",
+        "ether type ip6 icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } accept",
+        "ether type ip6 icmpv6 type { mld-listener-report, mld-listener-done, mld2-listener-report } accept",
         "ether type ip6 udp sport 546 udp dport 547 accept",
         "ether type != { ip, ip6 } drop",
     ]
@@ -142,8 +162,8 @@ def _received(guest: GuestPort, groups: Mapping[str, frozenset[str]]) -> list[st
         "ether type arp accept",
         "ether type ip udp sport 67 udp dport 68 accept",
         "ether type ip6 udp sport 547 udp dport 546 accept",
-        "ether type ip6 icmpv6 type { nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert, "
-        "mld-listener-query } accept",
+        "ether type ip6 icmpv6 type { nd-router-advert, nd-neighbor-solicit, nd-neighbor-advert } accept",
+        "ether type ip6 icmpv6 type mld-listener-query accept",
         *_state(),
         *_allowed(guest.rules, "ingress", groups),
         "drop",

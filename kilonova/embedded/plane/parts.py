@@ -39,7 +39,6 @@ class Bridge:
     name: str
     mtu: int
     filtered: bool = True
-    marked: bool = True
     other_name: str = field(default="", compare=False)
 
     rank = 1
