@@ -1,1 +1,9 @@
 """The RPC contracts: what services may ask of each other. See ``kilonova.base.rpc``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+GENERATION: Final = 80
+"""The number that services write into the services table: it grows whenever a contract does, so that the oldest of a cell
+tells what may be asked of all. Begins above what clients know from the system that this one replaces."""
