@@ -88,7 +88,7 @@ class Call(Generic[B]):
         return self.services.options
 
     def authorize(self, target: Mapping[str, Any] | None = None, *, rule: str | None = None) -> None:
-        """PolicyRefused unless the operation's rule (or ``rule``) allows; ``target``: by default the caller's project."""
+        """PolicyRefused unless the operation's rule (or ``rule``) allows; default target: the caller's project."""
         self.authorized = True
         name = rule or self.operation.rule
         if not self.allows(name, target):
