@@ -10,7 +10,6 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from kilonova.api.call import Services
@@ -22,11 +21,8 @@ from kilonova.base.rpc import Bus, client, handler
 from kilonova.base.service import Service
 from kilonova.base.timers import Timers
 from kilonova.cmd.options import ApiDatabaseOptions, ConductorOptions, DatabaseOptions, ProcessOptions
-from kilonova.clients.cinder_rest import CinderClient
-from kilonova.clients.glance_rest import GlanceClient
-from kilonova.clients.keystone_rest import KeystoneClient
-from kilonova.clients.neutron_rest import NeutronClient
-from kilonova.clients.placement_rest import PlacementClient
+from kilonova.clients.neighbours import Neighbours, connect
+from kilonova.clients.neighbours import read_options as read_neighbours
 from kilonova.conductor.drive import Driver
 from kilonova.conductor.liveness import Liveness
 from kilonova.conductor.reach import CellHosts, NoHosts
@@ -103,24 +99,9 @@ class Site:
         )
 
     @functools.cached_property
-    def placement(self) -> PlacementClient:
-        return PlacementClient.of(self.conf)
-
-    @functools.cached_property
-    def neutron(self) -> NeutronClient:
-        return NeutronClient.of(self.conf)
-
-    @functools.cached_property
-    def cinder(self) -> CinderClient:
-        return CinderClient.of(self.conf)
-
-    @functools.cached_property
-    def glance(self) -> GlanceClient:
-        return GlanceClient.of(self.conf)
-
-    @functools.cached_property
-    def keystone(self) -> KeystoneClient:
-        return KeystoneClient.of(self.conf)
+    def neighbours(self) -> Neighbours:
+        """The neighbours' clients."""
+        return connect(read_neighbours(self.conf))
 
     def conductor(self, cell: str) -> Conductor:
         """The conductor of a cell; the super conductor for "" and for cell0."""
@@ -161,11 +142,11 @@ def api_services(site: Site) -> Services:
 
     return Services(
         cells=site.cells,
-        placement=site.placement,
-        neutron=site.neutron,
-        cinder=site.cinder,
-        glance=site.glance,
-        keystone=site.keystone,
+        placement=site.neighbours.placement,
+        neutron=site.neighbours.neutron,
+        cinder=site.neighbours.cinder,
+        glance=site.neighbours.glance,
+        keystone=site.neighbours.keystone,
         policy=Enforcer(site.conf),
         conductor=site.conductor,
         compute=site.compute,
@@ -188,7 +169,7 @@ def scheduler(site: Site) -> Service:
     service = Service("nova-scheduler", workers=2, timers=site.timers)
     implementation = SchedulerService(
         HostStore(site.conductor("")),
-        site.placement,
+        site.neighbours.placement,
         options=options,
         filters=config.read(FilterOptions, site.conf),
         default_zone=site.heartbeats.default_availability_zone,
@@ -240,9 +221,9 @@ def _driver(site: Site, served: list[str], liveness: dict[str, Liveness]) -> Dri
             where=where,
             db=database,
             cells=site.cells,
-            placement=site.placement,
-            neutron=site.neutron,
-            cinder=site.cinder,
+            placement=site.neighbours.placement,
+            neutron=site.neighbours.neutron,
+            cinder=site.neighbours.cinder,
             scheduler=site.scheduler,
             compute=site.compute,
             wake=driver_wake,
@@ -291,16 +272,4 @@ def _keep_record(site: Site, service: Service, binary: str) -> None:
             answers.join(host=host, binary=binary, version=GENERATION, node=None)
 
     service.every(site.heartbeats.report_interval, beat, name=f"{binary} heartbeat", first=0.5)
-
-
-def write_settings(path: Path, sections: dict[str, dict[str, object]]) -> None:
-    """A nova.conf, readable by its owner alone: it holds passwords."""
-    lines: list[str] = []
-    for section, values in sections.items():
-        lines.append(f"[{section}]")
-        lines += [f"{name} = {value}" for name, value in values.items()]
-        lines.append("")
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write("\n".join(lines))
 

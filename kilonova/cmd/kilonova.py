@@ -1,0 +1,153 @@
+"""``kilonova``: a cloud in one command, and why and when things happened in it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from kilonova.base import log
+from kilonova.cmd import demo, told
+from kilonova.cmd.settings import Layout
+from kilonova.embedded.failures import EmbeddedError
+from kilonova.embedded.ports import Ports
+
+STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kilonova"
+
+state_option = click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=STATE,
+    show_default=True,
+    envvar="KILONOVA_STATE",
+    help="Where the cloud keeps everything.",
+)
+
+
+@click.group()
+@click.version_option(package_name="kilonova")
+def main() -> None:
+    """A compute cloud in one command."""
+
+
+@main.command()
+@state_option
+@click.option("--driver", type=click.Choice(["auto", "fake", "libvirt"]), default="auto", show_default=True)
+@click.option("--hosts", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Simulated hosts.")
+@click.option("--cells", type=click.IntRange(1, 20), default=1, show_default=True, help="Cells.")
+@click.option("--port-offset", type=int, default=0, show_default=True, help="Added to every port.")
+@click.option("--image", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A guest image (qcow2).")
+@click.option("--detach", is_flag=True, help="Go to the background once the cloud is ready.")
+def up(
+    state_dir: Path, driver: str, hosts: int, cells: int, port_offset: int, image: Path | None, detach: bool
+) -> None:
+    """Bring the cloud up; the data of an earlier time is taken up again."""
+    if detach:
+        sys.exit(_detached(state_dir))
+    sys.exit(_run(state_dir, driver, hosts=hosts, cells=cells, port_offset=port_offset, image=image))
+
+
+def _run(
+    state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: int, image: Path | None
+) -> int:
+    from kilonova.cmd.cloud import Cloud, Wishes
+
+    begun = time.monotonic()
+    (state_dir / "logs").mkdir(parents=True, exist_ok=True)
+    log.configure(service="kilonova", file=state_dir / "logs" / "kilonova.log")
+    told_to_stop: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda n, _: told_to_stop.append(n))
+    try:
+        wishes = Wishes(state_dir, driver, hosts, cells, port_offset, image or demo.built_image())
+        cloud = Cloud(wishes, say=click.echo)
+        told.claim(cloud.layout)
+        cloud.start()
+    except (EmbeddedError, OSError, ValueError, RuntimeError) as error:
+        click.echo(f"kilonova: {error}", err=True)
+        return 1
+    click.echo(f"clouds.yaml: {cloud.layout.clouds} (clouds kilonova, kilonova-demo)")
+    click.echo(f"ready after {time.monotonic() - begun:.1f} s")
+    sys.stdout.flush()
+    while not told_to_stop:
+        signal.pause()
+    cloud.stop()
+    told.release(cloud.layout)
+    return 0
+
+
+def _detached(state_dir: Path) -> int:
+    """Run the same command without --detach in a session of its own; return once it says it is ready."""
+    (state_dir / "logs").mkdir(parents=True, exist_ok=True)
+    output = state_dir / "logs" / "up.out"
+    command = [sys.executable, "-m", "kilonova.cmd.kilonova", *(a for a in sys.argv[1:] if a != "--detach")]
+    with output.open("w") as file:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    shown = 0
+    while True:
+        text = output.read_text()
+        click.echo(text[shown:], nl=False)
+        shown = len(text)
+        if "\nready after" in text or text.startswith("ready after"):
+            return 0
+        code = child.poll()
+        if code is not None:
+            click.echo(output.read_text()[shown:], nl=False)
+            return code or 1
+        time.sleep(0.05)
+
+
+@main.command()
+@state_option
+@click.option("--wipe", is_flag=True, help="Remove the data too.")
+def down(state_dir: Path, wipe: bool) -> None:
+    """End the cloud: everything that ``up`` started."""
+    layout = Layout(state_dir.absolute(), Ports())
+    ended = told.end(layout)
+    click.echo("ended" if ended else "nothing was running")
+    if wipe and state_dir.exists():
+        if not (state_dir / "etc").is_dir() and any(state_dir.iterdir()):
+            raise click.ClickException(f"{state_dir} does not look like a state directory: nothing was removed")
+        shutil.rmtree(state_dir)
+        click.echo(f"removed {state_dir}")
+
+
+@main.command()
+@state_option
+def status(state_dir: Path) -> None:
+    """Each part: its port, its health, its memory."""
+    found = told.status(Layout(state_dir.absolute(), Ports()))
+    click.echo(found.text)
+    sys.exit(0 if found.healthy else 1)
+
+
+@main.command()
+@click.argument("server")
+@state_option
+@click.option("--os-cloud", default="kilonova", show_default=True, envvar="OS_CLOUD")
+def why(server: str, state_dir: Path, os_cloud: str) -> None:
+    """How the host of SERVER (name or id) was chosen, or why there was none."""
+    click.echo(told.why(told.connection(state_dir, os_cloud), server))
+
+
+@main.command()
+@click.argument("subject")
+@state_option
+@click.option("--os-cloud", default="kilonova", show_default=True, envvar="OS_CLOUD")
+def trace(subject: str, state_dir: Path, os_cloud: str) -> None:
+    """The time line of a server (name or id) or of a request (req-…)."""
+    click.echo(told.trace(told.connection(state_dir, os_cloud), subject))
+
+
+main.add_command(demo.demo)
+
+if __name__ == "__main__":
+    main()
