@@ -1,0 +1,119 @@
+"""``kilonova demo``: a cloud, and a server booted in it by the ordinary client, with its console log to show for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+READY = "guest: READY"
+CONSOLE_SECONDS = 240.0
+LINES = 14
+
+
+def built_image() -> Path | None:
+    """The guest image that this checkout built, where there is one."""
+    path = Path(__file__).resolve().parents[2] / "build" / "guest.qcow2"
+    return path if path.is_file() else None
+
+
+class Client:
+    """The ``openstack`` command, as the plain project's user."""
+
+    def __init__(self, state: Path, cloud: str = "kilonova-demo") -> None:
+        self._program = Path(sys.executable).parent / "openstack"
+        self._env = {**os.environ, "OS_CLIENT_CONFIG_FILE": str(state / "clouds.yaml"), "OS_CLOUD": cloud}
+
+    def __call__(self, *words: str) -> str:
+        """Run it; ClickException with what it said when it fails."""
+        done = subprocess.run(
+            [str(self._program), *words], env=self._env, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise click.ClickException(f"openstack {' '.join(words)}: {(done.stderr or done.stdout).strip()}")
+        return done.stdout.rstrip("\n")
+
+
+@click.command()
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kilonova",
+    envvar="KILONOVA_STATE",
+    show_default=True,
+)
+@click.option("--driver", type=click.Choice(["auto", "fake", "libvirt"]), default="auto", show_default=True)
+@click.option("--name", default="demo", show_default=True, help="The server's name.")
+def demo(state_dir: Path, driver: str, name: str) -> None:
+    """Bring a cloud up, boot a server in it, show its console log."""
+    state = state_dir.absolute()
+    up = [sys.executable, "-m", "kilonova.cmd.kilonova", "up", "--detach"]
+    if not _answers(state):
+        done = subprocess.run([*up, "--state-dir", str(state), "--driver", driver], check=False)
+        if done.returncode:
+            raise click.ClickException("the cloud did not come up")
+    client = Client(state)
+    begun = time.monotonic()
+    _boot(client, state, name)
+    active = time.monotonic()
+    click.echo(f"server {name} is ACTIVE after {active - begun:.1f} s; waiting for its console")
+    text = _console(client, name)
+    click.echo(client("server", "show", name))
+    click.echo("\n".join(["", "the end of its console log:", *text.splitlines()[-LINES:], ""]))
+    click.echo(_next_commands(client, state, name))
+
+
+def _answers(state: Path) -> bool:
+    if not (state / "clouds.yaml").exists():
+        return False
+    try:
+        Client(state)("token", "issue", "-f", "value", "-c", "id")
+    except click.ClickException:
+        return False
+    return True
+
+
+def _boot(client: Client, state: Path, name: str) -> None:
+    key = state / "demo_key"
+    if not key.exists():
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    if name not in client("keypair", "list", "-f", "value", "-c", "Name").splitlines():
+        client("keypair", "create", "--public-key", f"{key}.pub", name)
+    if name in client("server", "list", "-f", "value", "-c", "Name").splitlines():
+        click.echo(f"server {name} is there already")
+        return
+    image = client("image", "list", "-f", "value", "-c", "Name").splitlines()[0]
+    words = ["--flavor", "m1.nano", "--image", image, "--network", "private", "--key-name", name, "--wait", name]
+    click.echo(f"openstack server create {' '.join(words)}")
+    client("server", "create", *words)
+
+
+def _console(client: Client, name: str) -> str:
+    """The console log, once the guest says that it is ready (a simulated one never does more than log in)."""
+    deadline = time.monotonic() + CONSOLE_SECONDS
+    text = ""
+    while time.monotonic() < deadline:
+        text = client("console", "log", "show", name)
+        if READY in text or "login:" in text:
+            break
+        time.sleep(1)
+    return text
+
+
+def _next_commands(client: Client, state: Path, name: str) -> str:
+    address = client("server", "show", name, "-f", "value", "-c", "addresses")
+    fixed = address.partition("'")[2].partition("[")[2].split("'")[1:2] or [address]
+    return "\n".join(
+        [
+            "go on with:",
+            f"  export OS_CLIENT_CONFIG_FILE={state / 'clouds.yaml'} OS_CLOUD=kilonova-demo",
+            f"  ssh -i {state / 'demo_key'} guest@{fixed[0]}",
+            f"  openstack server delete --wait {name}",
+            f"  kilonova status --state-dir {state}",
+            f"  kilonova down --state-dir {state} --wipe",
+        ]
+    )

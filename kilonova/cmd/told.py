@@ -1,0 +1,190 @@
+"""What the ``kilonova`` command tells: who runs the cloud, how its parts are, why and when."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import msgspec
+
+from kilonova.cmd.settings import Layout
+from kilonova.embedded.neighbours import Neighbours
+from kilonova.embedded.ports import Ports
+from kilonova.embedded.processes import resident_mib, start_time
+from kilonova.embedded.wire import is_healthy
+
+GRACE = 60.0
+
+
+class Claim(msgspec.Struct):
+    """Whose process runs the cloud of a state directory, told apart from a later process of the same pid."""
+
+    pid: int
+    started: int
+    port_offset: int
+    driver: str = ""
+
+    def alive(self) -> bool:
+        """Whether that very process lives."""
+        return start_time(self.pid) == self.started
+
+
+def _read(layout: Layout) -> Claim | None:
+    try:
+        found = msgspec.json.decode(layout.pid_file.read_bytes(), type=Claim)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return found if found.alive() else None
+
+
+def claim(layout: Layout) -> None:
+    """Write down that this process runs the cloud; RuntimeError when another one does."""
+    other = _read(layout)
+    if other is not None and other.pid != os.getpid():
+        raise RuntimeError(f"the cloud of {layout.state} runs already, as process {other.pid}")
+    layout.pid_file.parent.mkdir(parents=True, exist_ok=True)
+    offset = layout.ports.nova - Ports().nova
+    mine = Claim(os.getpid(), start_time(os.getpid()) or 0, offset)
+    layout.pid_file.write_bytes(msgspec.json.encode(mine))
+
+
+def release(layout: Layout) -> None:
+    """Nobody runs it any more."""
+    layout.pid_file.unlink(missing_ok=True)
+
+
+def end(layout: Layout) -> bool:
+    """Tell the cloud's process to stop and wait until it has; False when none ran."""
+    found = _read(layout)
+    if found is None:
+        return False
+    os.kill(found.pid, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE
+    while found.alive():
+        if time.monotonic() > deadline:
+            os.kill(found.pid, signal.SIGKILL)
+            break
+        time.sleep(0.05)
+    release(layout)
+    return True
+
+
+class Status(NamedTuple):
+    """For people, and for the exit code."""
+
+    text: str
+    healthy: bool
+
+
+def status(layout: Layout) -> Status:
+    """A table of all parts."""
+    found = _read(layout)
+    if found is None:
+        return Status(f"no cloud runs in {layout.state}", False)
+    layout = Layout(layout.state, Ports.moved(found.port_offset))
+    healthy = is_healthy(layout.ports.nova, "/", 5.0)
+    rows = [
+        (
+            "kilonova",
+            str(layout.ports.nova),
+            "up" if healthy else "down",
+            f"{resident_mib(found.pid):.0f} MiB",
+            str(found.pid),
+            "",
+        )
+    ]
+    total = resident_mib(found.pid)
+    for part in Neighbours(layout.state, ports=layout.ports).status():
+        healthy = healthy and part.healthy
+        total += part.rss_mib
+        note = f"restarted {part.restarts} times" if part.restarts else ""
+        state = "up" if part.healthy else "down"
+        rows.append((part.name, str(part.port), state, f"{part.rss_mib:.0f} MiB", str(part.pid or "-"), note))
+    rows.append(("together", "", "", f"{total:.0f} MiB", "", ""))
+    return Status(table(("part", "port", "health", "memory", "pid", "note"), rows), healthy)
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    """Columns aligned."""
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def connection(state_dir: Path, cloud: str) -> Any:
+    """An openstacksdk connection to the cloud of the state directory (or of the user's own clouds.yaml)."""
+    import openstack
+
+    files = [str(state_dir / "clouds.yaml")] if (state_dir / "clouds.yaml").exists() else None
+    config = openstack.config.OpenStackConfig(config_files=files)
+    return openstack.connection.Connection(config=config.get_one(cloud), compute_api_version="2.96")
+
+
+def _get(cloud: Any, path: str) -> dict[str, Any]:
+    answer = cloud.compute.get(path, headers={"OpenStack-API-Version": "compute 2.96"})
+    if answer.status_code != 200:
+        reason = next(iter(answer.json().values()), {}).get("message", answer.text)
+        raise click.ClickException(str(reason))
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def _server_id(cloud: Any, name: str) -> str:
+    found = cloud.compute.find_server(name, ignore_missing=True, all_projects=True)
+    if found is None:
+        raise click.ClickException(f"no server is called {name}")
+    return str(found.id)
+
+
+def why(cloud: Any, server: str) -> str:
+    """The scheduler's record, for people."""
+    uuid = _server_id(cloud, server)
+    record = _get(cloud, f"/servers/{uuid}/kilonova-why")["why"]
+    lines = [f"asked of Placement: {record.get('query') or '-'}"]
+    if record.get("lacking"):
+        lines.append("Placement had nobody: what is lacking is " + "; ".join(record["lacking"]))
+    else:
+        lines.append(f"hosts with room: {record.get('candidates', 0)}")
+    for entry in record.get("filters", []):
+        lines.append(f"  {entry['filter']}: refused {entry['refused']}, left {entry['left']}")
+        lines += [f"      {host}: {reason}" for host, reason in entry.get("reasons", [])]
+    for host, weight, parts in record.get("weights", []):
+        inside = ", ".join(f"{name} {value:+.2f}" for name, value in parts.items())
+        lines.append(f"  weight {weight:+.3f}  {host}" + (f"  ({inside})" if inside else ""))
+    lines += [f"  claim on {host}: {result}" for host, result in record.get("claims", [])]
+    chosen = record.get("chosen")
+    lines.append(f"chosen: {', '.join(chosen)}" if chosen else f"no host: {record.get('brief', '')}")
+    lines.append(f"took {record.get('seconds', 0):.3f} s")
+    return "\n".join(lines)
+
+
+def trace(cloud: Any, subject: str) -> str:
+    """The time line, for people."""
+    if subject.startswith("req-"):
+        found = _get(cloud, f"/kilonova-trace/{subject}")["trace"]
+    else:
+        found = _get(cloud, f"/servers/{_server_id(cloud, subject)}/kilonova-trace")["trace"]
+    lines = []
+    for run in found:
+        head = f"{run['flow']} {run['subject']} [{run['status']}]"
+        lines.append(f"{_clock(run['created_at'])} {head} request {run['request_id']} in {run['where']}")
+        for step in run["steps"]:
+            lines.append(_step_line(step))
+    return "\n".join(lines) or "nothing is recorded"
+
+
+def _step_line(step: dict[str, Any]) -> str:
+    took = f"{step['seconds']:8.3f} s" if step.get("seconds") is not None else "       … "
+    mark = {"ok": " ", "running": ">", "stuck": "!"}.get(str(step["result"]), "x")
+    text = f" {mark} {_clock(step['start'])} {took}  {step['step']:<16} {step['result']:<9}"
+    where = f" at {step['host']}" if step.get("host") else ""
+    return f"{text}{where}{': ' + step['error'] if step.get('error') else ''}"
+
+
+def _clock(text: str) -> str:
+    return datetime.datetime.fromisoformat(text).strftime("%H:%M:%S.%f")[:-3]
