@@ -76,7 +76,7 @@ class Site:
 def keystone(site: Site) -> Sections:
     """Identity: Fernet tokens, a cache in the process."""
     return {
-        "DEFAULT": {"max_token_size": 16384},
+        "DEFAULT": {"transport_url": "fake://", "max_token_size": 16384},
         "database": {"connection": f"sqlite:///{site.database('keystone')}"},
         "cache": {"enabled": True, "backend": "oslo_cache.dict", "expiration_time": 600},
         "identity": {"max_password_length": 72},
@@ -91,7 +91,7 @@ def glance(site: Site) -> Sections:
     """Images in plain files."""
     return {
         "DEFAULT": {"bind_host": LOOPBACK, "enabled_backends": "files:file",
-                    "worker_self_reference_url": site.ports.url("glance")},
+                    "transport_url": "fake://", "worker_self_reference_url": site.ports.url("glance")},
         "wsgi": {"task_pool_threads": 2},
         "database": {"connection": f"sqlite:///{site.database('glance')}"},
         "glance_store": {"default_backend": "files"},

@@ -111,7 +111,7 @@ def test_all_parts_are_healthy_and_small(cloud: Neighbours) -> None:
     parts = cloud.status()
     assert [part.name for part in parts] == ["keystone", "glance", "placement", "neutron", "cinder"]
     assert all(part.healthy and part.pid and part.restarts == 0 and part.log.exists() for part in parts), parts
-    assert sum(part.rss_mib for part in parts) < 780, parts
+    assert sum(part.rss_mib for part in parts) < 700, parts
 
 
 def test_bootstrap_again_changes_nothing(cloud: Neighbours) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
+from kilonova.embedded.launch.lean import keep_out
 from kilonova.embedded.launch.tuning import settle_heap, tune_sqlite
 
 APPLICATIONS = {name: f"{name}.wsgi.api" for name in ("keystone", "glance", "placement", "neutron")}
@@ -45,6 +46,7 @@ def main() -> None:
     extra = sys.argv[4:]
     sys.argv = [name]
     signal.signal(signal.SIGTERM, leave)
+    keep_out(name)
     tune_sqlite(immediate=name == "glance")
     application: Any = importlib.import_module(APPLICATIONS[name]).application
     if extra:

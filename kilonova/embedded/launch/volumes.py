@@ -3,6 +3,9 @@
 import importlib
 import sys
 
+from kilonova.embedded.launch.lean import keep_out
+
+keep_out("cinder")
 importlib.import_module("cinder.monkey_patch").patch()
 
 from typing import Any  # noqa: E402
