@@ -10,6 +10,7 @@ import binascii
 import datetime
 import ipaddress
 import re
+import unicodedata
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -103,3 +104,12 @@ def limit(value: str) -> int:
     if re.fullmatch(r"[0-9]{1,30}", value) is None:
         raise ValueError(f"{value!r} does not match '^[0-9]*$'")
     return int(value)
+
+
+def one_line(value: str) -> str:
+    """A text of printable characters, spaces anywhere."""
+    for character in value:
+        category = unicodedata.category(character)
+        if category.startswith("C") or category in ("Zl", "Zp"):
+            raise ValueError(f"{value!r} has characters that cannot be printed")
+    return value

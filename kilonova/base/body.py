@@ -192,7 +192,7 @@ def wires(cls: type[Body]) -> dict[str, Wire]:
 def explain(text: str, raw: object) -> BadRequest:
     """The 400 for a decoder's complaint such as "Expected `int`, got `str` - at `$.server.x`"."""
     reason, _, path = text.partition(" - at `$")
-    steps = [s for s in path.rstrip("`").replace("[", ".[").split(".") if s]
+    steps = re.findall(r"\[[^\]]*\]|[^.\[]+", path.rstrip("`"))
     value: Any = raw
     name = ""
     for step in steps:
@@ -211,6 +211,7 @@ def explain(text: str, raw: object) -> BadRequest:
 
 _MISSING = re.compile(r"Object missing required field `(.+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.+)`")
+_LENGTH = re.compile(r"Expected `(?:str|array)` of length ([<>])= \d+")
 _KINDS = {"object": "object", "array": "array", "str": "string", "int": "integer", "bool": "boolean", "float": "number"}
 _EXPECTED = re.compile(r"Expected `(object|array|str|int|bool|float)`, got `\w+`")
 
@@ -221,6 +222,8 @@ def _told(reason: str, value: Any) -> str:
         return f"{found[1]!r} is a required property"
     if found := _UNKNOWN.fullmatch(reason):
         return f"Additional properties are not allowed ({found[1]!r} was unexpected)"
+    if found := _LENGTH.fullmatch(reason):
+        return f"{_brief(value)} is too {'long' if found[1] == '<' else 'short'}"
     if found := _EXPECTED.fullmatch(reason):
         return f"{_brief(value)} is not of type {_KINDS[found[1]]!r}"
     return reason

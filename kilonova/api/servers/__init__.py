@@ -1,0 +1,1 @@
+"""Servers: create, list, show, update, delete and the actions on them."""
