@@ -60,6 +60,7 @@ class Server(msgspec.Struct, kw_only=True):
     nics: list[Nic] = []
     security_groups: list[str] = []
     trusted_certs: list[str] | None = None
+    system_metadata: dict[str, str] = {}
     updated_at: datetime.datetime | None = None
     launched_at: datetime.datetime | None = None
     terminated_at: datetime.datetime | None = None
