@@ -67,6 +67,7 @@ instances = table(
     Column("addresses_v6", long_text(), nullable=False),
     Column("security_groups", Json(list[str]), nullable=False),
     Column("trusted_certs", Json(list[str])),
+    Column("system_metadata", Json(dict[str, str]), nullable=False),
     Column("hidden", Boolean, nullable=False),
     Column("volume_backed", Boolean, nullable=False),
     Column("created_at", Time, nullable=False),
