@@ -19,6 +19,7 @@ LOG = log.of(__name__)
 VERSION = "1.36"
 ATTEMPTS = 8
 CONCURRENT = "placement.concurrent_update"
+INITIAL_RATIO = "initial_allocation_ratio"
 
 
 class _Known:
@@ -260,14 +261,21 @@ def holds(held: dict[str, Any], wanted: dict[str, Any]) -> bool:
 
 
 def completed(wanted: dict[str, dict[str, float]], present: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """An inventory with every field said, as Placement shows it: ours, else an allocation ratio that is there."""
+    """An inventory with every field said, as Placement shows it.
+
+    Where ours says no ``allocation_ratio``, the one that Placement has stays, so that an operator may set it there; a
+    new inventory begins with ``initial_allocation_ratio``.
+    """
     full = {}
     for name, ours in wanted.items():
         total = ours["total"]
         defaults = {"reserved": 0, "min_unit": 1, "max_unit": total, "step_size": 1, "allocation_ratio": 1.0}
+        said = {field: value for field, value in ours.items() if field != INITIAL_RATIO}
+        if INITIAL_RATIO in ours:
+            defaults["allocation_ratio"] = ours[INITIAL_RATIO]
         if name in present:
             defaults["allocation_ratio"] = present[name].get("allocation_ratio", 1.0)
-        full[name] = {**defaults, **ours}
+        full[name] = {**defaults, **said}
     return full
 
 

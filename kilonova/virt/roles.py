@@ -108,6 +108,14 @@ class Watches(Protocol):
         """Call ``changed`` with the server's uuid and its new power state, from any thread."""
 
 
+@runtime_checkable
+class Interrupts(Protocol):
+    """Can give up a guest that is being made."""
+
+    def interrupt(self, server: str) -> None:
+        """Make an ``ensure_guest`` of this server that is under way fail soon with BuildAborted; none is fine."""
+
+
 class Hypervisors(Protocol):
     """A source of drivers: one for each node that this process serves."""
 
