@@ -41,6 +41,10 @@ class Commands:
         name = namespace or self._host
         return run(["ip", *(["-n", name] if name else []), *words])
 
+    def netns(self, *words: str) -> str:
+        """Run ip netns. Names of namespaces are the machine's: inside another namespace they would not be seen."""
+        return run(["ip", "netns", *words])
+
     def ip_json(self, namespace: str, *words: str) -> list[JsonObject]:
         """Run ip and decode what it lists."""
         listed: list[JsonObject] = json.loads(self.ip(namespace, "-j", *words) or "[]")

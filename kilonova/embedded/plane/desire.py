@@ -274,13 +274,8 @@ class _Desire:
             via, bridge = self._way_in(part.namespace)
             if via is None or bridge not in reachable:
                 continue
-            for address in self.parts:
-                if (
-                    isinstance(address, Address)
-                    and address.namespace == part.namespace
-                    and address.device.startswith("qr")
-                ):
-                    claims[str(ipaddress.ip_interface(address.cidr).network)].add((via, bridge))
+            for cidr in self._inner_networks(part.namespace):
+                claims[cidr].add((via, bridge))
         nets = {cidr: ipaddress.ip_network(cidr) for cidr in claims}
         for cidr, ways in claims.items():
             overlaps = [other for other, net in nets.items() if other != cidr and net.overlaps(nets[cidr])]
@@ -288,6 +283,11 @@ class _Desire:
                 continue
             ((via, bridge),) = ways
             self.parts.add(Route(HOST, cidr, via, bridge))
+
+    def _inner_networks(self, namespace: str) -> set[str]:
+        """The networks that a router connects, by the addresses of its legs."""
+        legs = [part for part in self.parts if isinstance(part, Address) and part.namespace == namespace]
+        return {str(ipaddress.ip_interface(leg.cidr).network) for leg in legs if leg.device.startswith("qr")}
 
     def _way_in(self, namespace: str) -> tuple[str | None, str]:
         """A router's main address on its external network, and that network's bridge."""
@@ -324,7 +324,7 @@ class _Desire:
         bodies = {
             "bridge": filters.guest_filters(secured, groups, strangers),
             "inet": filters.connection_marks(bridges, zones),
-            "ip": filters.masquerade(external),
+            "ip": filters.masquerade(external, bridges),
         }
         self._rules(HOST, {family: body for family, body in bodies.items() if body})
 

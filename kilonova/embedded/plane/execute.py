@@ -99,8 +99,8 @@ class Executor:
     # --- devices and namespaces
 
     def _ensure_namespace(self, part: Namespace) -> None:
-        if part.name not in namespaces(self._commands, self._place):
-            self._commands.ip(HOST, "netns", "add", part.name)
+        if part.name not in [found.name for found in namespaces(self._place)]:
+            self._commands.netns("add", part.name)
         self._commands.ip(part.name, "link", "set", "lo", "up")
         if part.forwards:
             self._commands.set_kernel(part.name, "ipv4/ip_forward", "1")
@@ -109,8 +109,8 @@ class Executor:
         self._commands.set_kernel(part.name, "ipv4/conf/all/promote_secondaries", "1")
 
     def _remove_namespace(self, part: Namespace) -> None:
-        if part.name in namespaces(self._commands, self._place):
-            self._commands.ip(HOST, "netns", "del", part.name)
+        if part.name in [found.name for found in namespaces(self._place)]:
+            self._commands.netns("del", part.name)
         prefix = self._place.dhcp_namespace("")
         if part.name.startswith(prefix):
             shutil.rmtree(self._place.dhcp_folder(part.name.removeprefix(prefix)).path, ignore_errors=True)
@@ -121,8 +121,14 @@ class Executor:
         return False
 
     def _delete_device(self, namespace: str, device: str) -> None:
-        if self._exists(namespace, device):
+        if not self._exists(namespace, device):
+            return
+        try:
             self._commands.ip(namespace, "link", "del", "dev", device)
+        except CommandFailed:
+            # It may have vanished meanwhile, with a namespace that the kernel is still clearing away.
+            if self._exists(namespace, device):
+                raise
 
     def _ensure_bridge(self, part: Bridge) -> None:
         ip = self._commands.ip

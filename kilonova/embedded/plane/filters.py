@@ -254,9 +254,13 @@ def connection_marks(bridges: Iterable[str], zones: Mapping[str, int]) -> str:
     )
 
 
-def masquerade(networks: Mapping[str, str]) -> str:
-    """The host's translation: what comes from an external network (CIDR -> bridge) leaves under the host's address."""
-    lines = [f'ip saddr {cidr} oifname != "{bridge}" masquerade' for cidr, bridge in sorted(networks.items())]
+def masquerade(networks: Iterable[str], bridges: Iterable[str]) -> str:
+    """The host's translation: what comes from an external network (CIDR) leaves under the host's address.
+
+    Frames that only cross one of our bridges pass these hooks too and must stay as they are.
+    """
+    names = ", ".join(f'"{name}"' for name in sorted(bridges))
+    lines = [f"ip saddr {cidr} oifname != {{ {names} }} masquerade" for cidr in sorted(networks)]
     return chain("leave", lines, "nat hook postrouting priority 100") if lines else ""
 
 

@@ -30,10 +30,14 @@ PROTOCOL = "75"
 NAMESPACES = Path("/run/netns")
 
 
-def namespaces(commands: Commands, place: Place) -> list[str]:
-    """The names of our namespaces."""
-    names = [str(entry["name"]) for entry in commands.ip_json(HOST, "netns", "list")]
-    return sorted(name for name in names if name.startswith(f"kn-{place.tag}-"))
+def namespaces(place: Place) -> list[Namespace]:
+    """Our namespaces by their names. A kill, or a lost mount, can leave a name without a namespace."""
+    try:
+        around = NAMESPACES.stat().st_dev
+        found = sorted(NAMESPACES.glob(f"kn-{place.tag}-*"))
+    except FileNotFoundError:
+        return []
+    return [Namespace(path.name, sound=path.stat().st_dev != around) for path in found]
 
 
 def observe(commands: Commands, place: Place) -> HostState:
@@ -49,9 +53,10 @@ def observe(commands: Commands, place: Place) -> HostState:
     parts |= set(_addresses(commands.ip_json(HOST, "addr", "show"), HOST, set(bridges)))
     parts |= set(_ruleset(commands, place, HOST))
     by_index = {link["ifindex"]: link for link in ours.values()}
-    for name in namespaces(commands, place):
-        parts.add(Namespace(name))
-        parts |= set(_inside(commands, place, name, by_index))
+    for namespace in namespaces(place):
+        parts.add(namespace)
+        if namespace.sound:
+            parts |= set(_inside(commands, place, namespace.name, by_index))
     for folder in (place.folder / "dhcp").glob("*"):
         parts |= set(_dhcp(place, folder.name))
     if _forwarding(commands, place):

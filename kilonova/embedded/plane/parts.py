@@ -15,13 +15,14 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Namespace:
-    """A network namespace; a router's forwards packets."""
+    """A network namespace; a router's forwards packets. One that is not `sound` is a name that leads nowhere."""
 
     name: str
+    sound: bool = True
     forwards: bool = field(default=False, compare=False)
 
     rank = 0
-    in_place = True
+    in_place = False
 
     @property
     def key(self) -> Key:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kilonova.embedded.plane.parts import Dhcp, Key, Part
+from kilonova.embedded.plane.parts import Dhcp, Key, Part, Veth
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ def plan(desired: Iterable[Part], present: Iterable[Part]) -> list[Change]:
     """Removals first, the dependent before what it stands on; then what is missing, foundations first.
 
     What vanishes together with a removed thing is not removed by itself, and is made again where it is wanted. A
-    process does not vanish with its namespace, so a DHCP server is always stopped.
+    process does not vanish with its namespace, and devices do so only some time later: DHCP servers and devices are
+    always removed by themselves.
     """
     wanted = {part.key: part for part in desired}
     there = {part.key: part for part in present}
@@ -40,7 +41,7 @@ def plan(desired: Iterable[Part], present: Iterable[Part]) -> list[Change]:
     removals = [
         part
         for key, part in there.items()
-        if (key in removed and not _carried(part, lost)) or (isinstance(part, Dhcp) and key in lost)
+        if (key in removed and not _carried(part, lost)) or (isinstance(part, Dhcp | Veth) and key in lost)
     ]
     missing = [part for key, part in wanted.items() if key in lost or there.get(key) != part]
     return [

@@ -260,6 +260,7 @@ class Plane:
             if lazily and fresh and facts == self._facts:
                 return ()
             self._looked = started
+            self._place.folder.mkdir(parents=True, exist_ok=True)
             problems, outcome = self._converge(facts)
             self._status = Status(
                 running=self._thread is not None,
@@ -274,24 +275,21 @@ class Plane:
 
     def _converge(self, facts: Facts) -> tuple[list[str], Outcome]:
         """Look, plan and obey, until there is nothing to do or three rounds did not help."""
-        reserved = False
         state = observe(self._commands, self._place)
-        for _ in range(ROUNDS):
+        reserve = desire(facts, self._place, state).reserve
+        for network_id, subnet_ids in reserve.items():
+            self._neutron.reserve_dhcp_port(network_id, subnet_ids, self._place.host or "")
+        if reserve:
+            facts = self._neutron.read()
+        for number in range(1, ROUNDS + 1):
             outcome = desire(facts, self._place, state)
-            if outcome.reserve and not reserved:
-                reserved = True
-                for network_id, subnet_ids in outcome.reserve.items():
-                    self._neutron.reserve_dhcp_port(network_id, subnet_ids, self._place.host or "")
-                facts = self._neutron.read()
-                outcome = desire(facts, self._place, state)
             self._remember(facts, outcome)
-            problems = [*outcome.problems, *self._change(outcome, state)]
-            problems += self._proxy.serve(outcome.serves)
+            problems = [*outcome.problems, *self._change(outcome, state), *self._proxy.serve(outcome.serves)]
             state = observe(self._commands, self._place)
-            if not plan(outcome.parts, state.parts):
-                return problems, outcome
-        left = [str(change) for change in plan(outcome.parts, state.parts)]
-        return [*problems, *(f"not reached: {text}" for text in left)], outcome
+            left = plan(outcome.parts, state.parts)
+            if not left or number == ROUNDS:
+                return [*problems, *(f"not reached: {change}" for change in left)], outcome
+        raise AssertionError("the last round returns")
 
     def _remember(self, facts: Facts, outcome: Outcome) -> None:
         self._facts = facts
