@@ -18,6 +18,7 @@ from pathlib import Path
 
 from kilonova.embedded import bootstrap
 from kilonova.embedded.clouds import write_clouds
+from kilonova.embedded.diagnosis import check_databases, check_room, explain
 from kilonova.embedded.failures import EmbeddedError, StateInUse
 from kilonova.embedded.install import (
     PARTS,
@@ -41,6 +42,8 @@ HEALTH_PATHS = {"keystone": "/v3", "glance": "/healthcheck", "placement": "/", "
 # On SQLite, two requests at once inside Neutron or Placement make "database is locked"; see launch/serve.py for the
 # others.
 THREADS = {"keystone": 4, "glance": 4, "placement": 1, "neutron": 1}
+# A part that died so often before it ever answered will not answer.
+HOPELESS = 3
 ENTRY_POINTS = "[neutron.ml2.mechanism_drivers]\nkilonova = kilonova.embedded.ml2:KilonovaMechanismDriver\n"
 
 
@@ -107,6 +110,7 @@ class Neighbours:
 
     def ensure_schema(self) -> None:
         """Databases from the templates; those of another release are brought up to date."""
+        check_databases({name: path for name in PARTS if (path := self.site.database(name)).exists()})
         stamp = self.state / "db" / "schema"
         if stamp.exists() and stamp.read_text() != stamp_of():
             ensure_schemas(self.prefix, {name: self.site.database(name) for name in PARTS})
@@ -121,10 +125,11 @@ class Neighbours:
         stamp.write_text(stamp_of())
 
     def start(self) -> None:
-        """Start all five, without waiting until they answer. StateInUse, PortTaken or EmbeddedError say what hinders."""
+        """Start all five, without waiting for answers. StateInUse, PortTaken or EmbeddedError say what hinders."""
         if self._supervisor is not None:
             return
         self.state.mkdir(parents=True, exist_ok=True)
+        check_room(self.state)
         self._own_state()
         try:
             site = self.ensure_configured()
@@ -142,11 +147,21 @@ class Neighbours:
         waiting = list(parts)
         while waiting:
             waiting = [name for name in waiting if not is_healthy(self._port(name), HEALTH_PATHS[name], 5.0)]
+            hopeless = [name for name in waiting if self._restarts(name) >= HOPELESS]
+            if hopeless:
+                raise EmbeddedError(f"cannot be started: {self._explain(hopeless)}")
             if waiting and time.monotonic() > deadline:
-                where = ", ".join(f"{name} (see {self.state / 'logs' / name}.log)" for name in waiting)
-                raise EmbeddedError(f"not ready after {timeout:.0f} s: {where}")
+                raise EmbeddedError(f"not ready after {timeout:.0f} s: {self._explain(waiting)}")
             if waiting:
                 time.sleep(0.05)
+
+    def _explain(self, names: Sequence[str]) -> str:
+        logs = {name: self.state / "logs" / f"{name}.log" for name in names}
+        return "; ".join(f"{name}: {explain(log)} (see {log})" for name, log in logs.items())
+
+    def _restarts(self, name: str) -> int:
+        mark = read_mark(self.state / "run" / f"{name}.json")
+        return mark.restarts if mark is not None else 0
 
     def bootstrap(self, timeout: float = 120.0) -> None:
         """Ensure the default networks and the volume types, each as soon as its service answers."""

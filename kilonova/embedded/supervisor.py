@@ -61,7 +61,7 @@ class _Child:
 
 
 class Supervisor:
-    """Runs programs, from one start to one stop; `run` holds their marks (NAME.json), `logs` their output (NAME.log)."""
+    """Runs programs, from one start to one stop; `run` holds their marks (NAME.json), `logs` their output."""
 
     def __init__(self, run: Path, logs: Path, *, on_event: Callable[[PartEvent], None] | None = None,
                  grace: float = 5.0) -> None:

@@ -245,6 +245,8 @@ def test_a_volume_from_an_image_is_attached_grown_copied_and_let_go(cloud: Neigh
         volume_in(cinder, again, "available")
         assert path.with_name(f"volume-{again}").open("rb").read(512) == content[:512]
 
+        assert " ERROR " not in (cloud.state / "logs" / "cinder.log").read_text()
+
         cinder.delete(f"/snapshots/{snapshot}")
         wait_for(lambda: cinder.get("/snapshots")["snapshots"], lambda left: not left)
         for made in (volume, copy, clone, again):

@@ -37,7 +37,7 @@ class _HollowType(type):
         return _HollowType(name, (_Hollow,), {})
 
 
-class _Hollow(Exception, metaclass=_HollowType):  # noqa: N818
+class _Hollow(Exception, metaclass=_HollowType):
     """The base of every name in a hollow module: a class, so that it may be inherited, caught and annotated with."""
 
     def __init__(self, *_: object) -> None:
@@ -55,7 +55,7 @@ class _HollowLoader(importlib.abc.Loader):
 
 
 class _BareLoader(importlib.abc.Loader):
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:  # noqa: ARG002
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
@@ -85,7 +85,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def keep_out(name: str) -> None:
-    """Before a neighbour is loaded: keep out what its lists say, and choose threads over eventlet where it may choose."""
+    """Before a neighbour is loaded: keep out what its lists say, and choose threads where it leaves the choice."""
     if os.environ.get("KILONOVA_FULL"):
         return
     os.environ["EVENTLET_NO_GREENDNS"] = "yes"
