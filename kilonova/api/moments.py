@@ -14,6 +14,15 @@ def micro(moment: datetime.datetime | None) -> str | None:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
 
 
+def second(moment: datetime.datetime | None) -> str | None:
+    """``2026-01-31T12:00:00Z``: UTC to the second; None stays None."""
+    if moment is None:
+        return None
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def now() -> datetime.datetime:
     """This moment in UTC."""
     return datetime.datetime.now(datetime.UTC)

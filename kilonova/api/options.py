@@ -11,9 +11,7 @@ from kilonova.base.config import Conf, group, option, read
 class EdgeOptions:
     """What concerns the edge in [DEFAULT]."""
 
-    service_down_time: int = option(
-        60, min=1, help="Seconds without a heartbeat after which a service counts as down."
-    )
+    service_down_time: int = option(60, min=1, help="Seconds without a heartbeat after which a service counts as down.")
     default_availability_zone: str = option(
         "nova", help="The availability zone of hosts that are in no aggregate with one."
     )
@@ -23,9 +21,7 @@ class EdgeOptions:
     default_schedule_zone: str | None = option(
         None, help="The availability zone of servers whose request names none; unset leaves them free."
     )
-    instance_name_template: str = option(
-        "instance-%08x", help="The hypervisor's name of a server, made of its number."
-    )
+    instance_name_template: str = option("instance-%08x", help="The hypervisor's name of a server, made of its number.")
     password_length: int = option(12, min=0, help="Length of generated administrator passwords.")
     reclaim_instance_interval: int = option(
         0, help="Seconds that a deleted server may still be restored; 0 deletes at once."
