@@ -48,7 +48,7 @@ class Listing(msgspec.Struct, kw_only=True):
 
     ``filters``: name -> values, any of which must be met: attributes of ``Server`` (or the API's names for them),
     ``flavor`` (its flavorid), ``ip`` and ``ip6``; in exact ones "" also means null. ``tags`` (all of the values),
-    ``tags-any``, ``not-tags`` (not all), ``not-tags-any`` (none). Numbers, booleans ("true"/"false") and times (ISO 8601,
+    ``tags-any``, ``not-tags`` (not all), ``not-tags-any`` (none). Numbers, booleans ("true"/"false") and times (ISO,
     to the second) are texts. ``deleted``: None is both. ``changes_since``/``changes_before`` look at updated_at.
     ``sort``: attributes as for filters; the uuid breaks ties. ``marker``: the last server of the page before.
     """
