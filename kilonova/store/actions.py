@@ -112,9 +112,8 @@ def events_of(run: Run, log: Sequence[Event]) -> list[ActionEvent]:
         if event.what is What.AGAIN:
             names.clear()
             open_steps.clear()
-            found.append(
-                ActionEvent(event="", start_time=event.at)
-            )  # so that the next attempt's are events of their own
+            # Parts the events of the next attempt from those of this one; it has no name, so it is not shown.
+            found.append(ActionEvent(event="", start_time=event.at))
             continue
         name = names.setdefault(event.step, event.public) or event.public
         if not name or event.what in _DONE_BACK:

@@ -105,7 +105,8 @@ def _rival(tx: Tx, run: Run) -> str | None:
 def begin_delete(tx: Tx, run: Run, *, task: str = "deleting", wipe: frozenset[str] = frozenset()) -> list[str]:
     """Start ``run`` over everything else: its rivals become CANCELLED; their ids, for who waits for their drivers.
 
-    In a cell the server's task_state becomes ``task``; ServerNotFound. ``wipe``: secrets to remove from the rivals.
+    The run gets them too, as ``cancelled`` in its state. In a cell the server's task_state becomes ``task``;
+    ServerNotFound. ``wipe``: secrets to remove from the rivals.
     """
     if tx.schema == "cell" and not servers.compare_and_set(tx, run.subject, where={}, task_state=task):
         raise ServerNotFound(server=run.subject)
@@ -115,7 +116,7 @@ def begin_delete(tx: Tx, run: Run, *, task: str = "deleting", wipe: frozenset[st
     )
     rivals = [row.id for row in tx.rows(query.order_by(columns.created_at).with_for_update())]
     cancelled = [rival for rival in rivals if cancel_in(tx, rival, at=run.created_at, wipe=wipe)]
-    start_in(tx, run)
+    start_in(tx, msgspec.structs.replace(run, state={**run.state, "cancelled": cancelled}))
     return cancelled
 
 
@@ -211,7 +212,7 @@ def awaited_from(tx: Tx, host: str) -> list[str]:
 
 
 def purge(tx: Tx, before: datetime.datetime, *, limit: int) -> int:
-    """Remove runs that ended before a time and whose server is not here any more; how many."""
+    """Remove runs that ended before a time, in a cell only those whose server is not here any more; how many."""
     t = tables(tx)
     query = select(t.runs.c.id).where(t.runs.c.finished_at < before, t.runs.c.status.not_in(LIVE))
     if tx.schema == "cell":
