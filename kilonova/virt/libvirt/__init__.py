@@ -1,0 +1,1 @@
+"""Real guests: QEMU through libvirt, with KVM where it works and TCG elsewhere."""
