@@ -59,9 +59,7 @@ class Cloud:
     def __init__(self, wishes: Wishes, *, say: Callable[[str], None]) -> None:
         self.wishes, self._say = wishes, say
         self.layout = Layout(wishes.state.absolute(), Ports.moved(wishes.port_offset))
-        self.neighbours = Neighbours(
-            self.layout.state, ports=self.layout.ports, on_event=lambda event: say(str(event))
-        )
+        self.neighbours = Neighbours(self.layout.state, ports=self.layout.ports, on_event=lambda event: say(str(event)))
         self._running: list[Service] = []
         self._stops: list[Callable[[], None]] = []
 
@@ -108,9 +106,7 @@ class Cloud:
         api.close()
 
     def _site(self, driver: str) -> compose.Site:
-        found = settings.sections(
-            self.layout, self.neighbours.credentials, host=socket.gethostname(), driver=driver
-        )
+        found = settings.sections(self.layout, self.neighbours.credentials, host=socket.gethostname(), driver=driver)
         settings.write_private(self.layout.conf, settings.as_ini(found))
         return compose.Site(config.load([self.layout.conf]), timers=Timers(workers=8))
 
@@ -120,9 +116,7 @@ class Cloud:
             self._running.append(service)
         self.neighbours.wait_ready(parts=("keystone", "placement"))
         self._serve(compose.api_application(site), ("127.0.0.1", self.layout.ports.nova), "nova-api", API_THREADS)
-        metadata = compose.metadata_application(
-            site, secret=self.neighbours.credentials.metadata_proxy_shared_secret
-        )
+        metadata = compose.metadata_application(site, secret=self.neighbours.credentials.metadata_proxy_shared_secret)
         self._serve(metadata, ("127.0.0.1", self.layout.ports.metadata), "nova-metadata-api", 4)
         self.layout.metadata_socket.unlink(missing_ok=True)
         self._serve(metadata, str(self.layout.metadata_socket), "metadata-socket", 2)
@@ -133,7 +127,10 @@ class Cloud:
     def _hosts(self, site: compose.Site, driver: str) -> list[Service]:
         cells = [m.uuid for m in site.cells.all() if m.uuid != CELL0_UUID]
         if driver == "libvirt":
-            return [*compose.network_plane(site, self.layout, self.neighbours), *compose.hosts(site, [(socket.gethostname(), cells[0])], driver=driver)]
+            return [
+                *compose.network_plane(site, self.layout, self.neighbours),
+                *compose.hosts(site, [(socket.gethostname(), cells[0])], driver=driver),
+            ]
         names = [(f"host-{number + 1}", cells[number % len(cells)]) for number in range(self.wishes.hosts)]
         return compose.hosts(site, names, driver=driver)
 
@@ -189,8 +186,6 @@ def _ensure_flavors(tx: Tx) -> None:
             flavors.get(tx, flavorid)
         except NotFound:
             try:
-                flavors.insert(
-                    tx, Flavor(flavorid=flavorid, name=name, vcpus=vcpus, memory_mb=memory, root_gb=disk)
-                )
+                flavors.insert(tx, Flavor(flavorid=flavorid, name=name, vcpus=vcpus, memory_mb=memory, root_gb=disk))
             except Conflict:
                 LOG.info("a flavor called %s is there already", name)

@@ -272,4 +272,3 @@ def _keep_record(site: Site, service: Service, binary: str) -> None:
             answers.join(host=host, binary=binary, version=GENERATION, node=None)
 
     service.every(site.heartbeats.report_interval, beat, name=f"{binary} heartbeat", first=0.5)
-

@@ -30,9 +30,7 @@ class Client:
 
     def __call__(self, *words: str) -> str:
         """Run it; ClickException with what it said when it fails."""
-        done = subprocess.run(
-            [str(self._program), *words], env=self._env, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run([str(self._program), *words], env=self._env, capture_output=True, text=True, check=False)
         if done.returncode:
             raise click.ClickException(f"openstack {' '.join(words)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout.rstrip("\n")

@@ -53,9 +53,7 @@ def up(
     sys.exit(_run(state_dir, driver, hosts=hosts, cells=cells, port_offset=port_offset, image=image))
 
 
-def _run(
-    state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: int, image: Path | None
-) -> int:
+def _run(state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: int, image: Path | None) -> int:
     from kilonova.cmd.cloud import Cloud, Wishes
 
     begun = time.monotonic()

@@ -68,7 +68,9 @@ class Layout:
         )
 
 
-def sections(layout: Layout, credentials: ServiceCredentials, *, host: str, driver: str) -> Mapping[str, Mapping[str, object]]:
+def sections(
+    layout: Layout, credentials: ServiceCredentials, *, host: str, driver: str
+) -> Mapping[str, Mapping[str, object]]:
     """The sections of nova.conf."""
     login = {
         "auth_type": "password",

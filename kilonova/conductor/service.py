@@ -106,9 +106,7 @@ class ConductorService:
         if run is not None:
             self._driver.wake(run, self._cell)
 
-    def _power_changed(
-        self, tx: Tx, server: str, host: str, *, power_state: int, at: datetime.datetime
-    ) -> str | None:
+    def _power_changed(self, tx: Tx, server: str, host: str, *, power_state: int, at: datetime.datetime) -> str | None:
         try:
             found = servers.get(tx, server)
         except ServerNotFound:
@@ -182,4 +180,3 @@ def require_cell(cells: Cells, name: str) -> str:
         if name in (mapping.name, mapping.uuid):
             return mapping.uuid
     raise BadRequest(f"no cell is called {name}: nova-manage cell_v2 list_cells shows them")
-

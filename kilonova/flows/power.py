@@ -40,9 +40,7 @@ def set_stopped(env: Env, state: PowerState) -> None:
 
 def _set(env: Env, state: PowerState, vm_state: str) -> None:
     uuid = state.guest.server.uuid
-    env.db.write(
-        lambda tx: servers.update(tx, uuid, vm_state=vm_state, power_state=state.power_state, task_state=None)
-    )
+    env.db.write(lambda tx: servers.update(tx, uuid, vm_state=vm_state, power_state=state.power_state, task_state=None))
 
 
 def keep_state(env: Env, state: PowerState, error: ErrorRecord) -> None:

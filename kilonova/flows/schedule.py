@@ -116,9 +116,7 @@ def _belongs_to(env: Env, server: str, cell: str) -> bool:
     return mapping is not None and mapping.cell == cell and not mapping.queued_for_delete
 
 
-def _begin_build(
-    env: Env, server: str, cell: str, selections: list[Selection], request: BuildRequest | None
-) -> None:
+def _begin_build(env: Env, server: str, cell: str, selections: list[Selection], request: BuildRequest | None) -> None:
     """Start the cell's run. Its parameters stand in this run's journal too: a repeat after a crash finds them there."""
     if request is None:
         with env.cells.api.read() as tx:

@@ -39,9 +39,7 @@ def narrow(
         refused = [(host.host, reason) for host, reason in reasons if reason is not None]
         kept = [host for host, reason in reasons if reason is None]
         if refused or name in filters:
-            refusals.append(
-                Refusal(filter=name, refused=len(refused), left=len(kept), reasons=refused[:REASONS_KEPT])
-            )
+            refusals.append(Refusal(filter=name, refused=len(refused), left=len(kept), reasons=refused[:REASONS_KEPT]))
         if not kept:
             break
     return kept, refusals

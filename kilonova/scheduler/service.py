@@ -93,9 +93,7 @@ class SchedulerService:
         claim: bool,
     ) -> list[list[Selection]]:
         """One after another: each sees what the ones before have taken."""
-        roots = {
-            summary.get("root_provider_uuid") or uuid: None for uuid, summary in candidates.summaries.items()
-        }
+        roots = {summary.get("root_provider_uuid") or uuid: None for uuid, summary in candidates.summaries.items()}
         placed = []
         for index, server in enumerate(servers):
             with self._hosts.lock:
