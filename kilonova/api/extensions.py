@@ -46,17 +46,21 @@ EXTENSIONS = (
     (
         "os-cells",
         "Cells",
-        "Enables cells-related functionality such as adding neighbor cells,\n    listing neighbor ce"
-        "lls, and getting the capabilities of the local cell.\n    ",
+        (
+            "Enables cells-related functionality such as adding neighbor cells,\n    listing neighbor ce"
+            "lls, and getting the capabilities of the local cell.\n    "
+        ),
     ),
     ("os-certificates", "Certificates", "Certificates support."),
     (
         "os-cloudpipe",
         "Cloudpipe",
-        "Adds actions to create cloudpipe instances.\n\n    When running with the Vlan network mode, "
-        "you need a mechanism to route\n    from the public Internet to your vlans.  This mechanism "
-        "is known as a\n    cloudpipe.\n\n    At the time of creating this class, only OpenVPN is supp"
-        "orted.  Support for\n    a SSH Bastion host is forthcoming.\n    ",
+        (
+            "Adds actions to create cloudpipe instances.\n\n    When running with the Vlan network mode, "
+            "you need a mechanism to route\n    from the public Internet to your vlans.  This mechanism "
+            "is known as a\n    cloudpipe.\n\n    At the time of creating this class, only OpenVPN is supp"
+            "orted.  Support for\n    a SSH Bastion host is forthcoming.\n    "
+        ),
     ),
     ("os-cloudpipe-update", "CloudpipeUpdate", "Adds the ability to set the vpn ip/port for cloudpipe instances."),
     ("os-config-drive", "ConfigDrive", "Config Drive Extension."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -20,6 +20,7 @@ from kilonova.base.operation import operation
 from kilonova.base.view import Page, View, field
 from kilonova.store import journal, servers
 from kilonova.store.journal import Action, ActionEvent
+from kilonova.store.session import Database, Tx
 
 _RULE = "os_compute_api:os-instance-actions:"
 
@@ -60,47 +61,51 @@ ACTION = View(
     field("project_id", lambda action, page: action.project_id),
     field("start_time", lambda action, page: micro(action.start_time)),
     field("message", lambda action, page: action.message),
-    field("updated_at", lambda action, page: micro(_updated(action)), since="2.58"),
+    field("updated_at", lambda action, page: micro(action.updated_at), since="2.58"),
 )
 
 
-def _updated(action: Action) -> datetime.datetime | None:
-    return action.updated_at or action.finish_time or action.start_time
-
-
-def find_actions(call: Call[Any], server: str) -> list[Action]:
-    """The actions of a server, newest first, from the API database and its cell's; PolicyRefused, ServerNotFound.
-
-    A request that began before the server had a cell may have left runs in both: they are one action.
-    """
+def _journals(call: Call[Any], server: str) -> list[Database]:
+    """The databases that may hold runs on a server; PolicyRefused, ServerNotFound (a deleted one only before 2.21)."""
     cells = call.services.cells
     mapping = cells.mapping(server)
     if mapping is None or (mapping.project_id != call.context.project_id and not call.context.is_admin):
         raise ServerNotFound(server=server)
-    parts: list[Iterable[Action]] = []
+    found = [cells.api]
     if mapping.cell is not None:
-        with cells.database(mapping.cell).read() as tx:
-            if not call.since("2.21"):
+        found.append(cells.database(mapping.cell))
+    if not call.since("2.21"):
+        if mapping.queued_for_delete and mapping.cell is None:
+            raise ServerNotFound(server=server)
+        if mapping.cell is not None:
+            with found[-1].read() as tx:
                 servers.get(tx, server)
-            parts.append(journal.actions(tx, server))
     call.authorize({"project_id": mapping.project_id, "user_id": mapping.user_id})
-    with cells.api.read() as tx:
-        parts.append(journal.actions(tx, server))
+    return found
+
+
+def _gathered(databases: list[Database], read: Callable[[Tx], list[Action]]) -> list[Action]:
+    """Actions of several journals, newest first.
+
+    A request that began before the server had a cell may have left runs in two of them: they are one action.
+    """
     merged: dict[tuple[str, str], Action] = {}
-    for action in (action for part in parts for action in part):
-        key = (action.request_id, action.action)
-        merged[key] = _merged(merged[key], action) if key in merged else action
+    for database in databases:
+        with database.read() as tx:
+            for action in read(tx):
+                key = (action.request_id, action.action)
+                merged[key] = _merged(merged[key], action) if key in merged else action
     return sorted(merged.values(), key=lambda action: aware(action.start_time), reverse=True)
 
 
 def _merged(one: Action, other: Action) -> Action:
     events = sorted([*one.events, *other.events], key=lambda event: aware(event.start_time))
-    ends = [end for end in (_updated(one), _updated(other)) if end is not None]
+    last = max(one.updated_at, other.updated_at)
     return msgspec.structs.replace(
         one,
         start_time=min(one.start_time, other.start_time),
-        finish_time=max(ends) if one.finish_time and other.finish_time else None,
-        updated_at=max(ends),
+        finish_time=last if one.finish_time and other.finish_time else None,
+        updated_at=last,
         message=one.message or other.message,
         events=events,
     )
@@ -120,11 +125,11 @@ def list_instance_actions(call: Call[None]) -> dict[str, Any]:
     if since is not None and before is not None and since > before:
         raise BadRequest("The value of changes-since must be less than or equal to changes-before.")
     server = call.params["server_id"]
-    found = find_actions(call, server)
+    found = _gathered(_journals(call, server), lambda tx: journal.actions(tx, server))
     if since is not None:
-        found = [action for action in found if _aware_update(action) >= since]
+        found = [action for action in found if aware(action.updated_at) >= since]
     if before is not None:
-        found = [action for action in found if _aware_update(action) <= before]
+        found = [action for action in found if aware(action.updated_at) <= before]
     if query.marker is not None:
         found = _behind(found, query.marker)
     size = page_size(call, query.limit) if call.since("2.58") else len(found)
@@ -137,10 +142,6 @@ def list_instance_actions(call: Call[None]) -> dict[str, Any]:
 
 def _moment(value: Any) -> datetime.datetime | None:
     return value if isinstance(value, datetime.datetime) else None
-
-
-def _aware_update(action: Action) -> datetime.datetime:
-    return aware(_updated(action) or action.start_time)
 
 
 def _behind(found: list[Action], marker: str) -> list[Action]:
@@ -159,10 +160,18 @@ def _behind(found: list[Action], marker: str) -> list[Action]:
 )
 def show_instance_action(call: Call[None]) -> dict[str, Any]:
     """One action with its events; before 2.51 those are for administrators."""
-    wanted = call.params["request_id"]
-    action = next((a for a in find_actions(call, call.params["server_id"]) if a.request_id == wanted), None)
-    if action is None:
+    server, wanted = call.params["server_id"], call.params["request_id"]
+
+    def read(tx: Tx) -> list[Action]:
+        try:
+            return [journal.action(tx, server, wanted)]
+        except NotFound:
+            return []
+
+    found = _gathered(_journals(call, server), read)
+    if not found:
         raise NotFound(f"Action {wanted} not found")
+    action = found[0]
     body = ACTION.render(Page([action], version=call.version, env=call))[0]
     if call.since("2.51") or call.allows(_RULE + "events"):
         events: Page[ActionEvent] = Page(action.events, version=call.version, env=call)

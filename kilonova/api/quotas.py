@@ -9,6 +9,8 @@ from kilonova.api.call import Call
 from kilonova.api.options import QuotaOptions
 from kilonova.base.versions import Span, Version, span
 from kilonova.store import build_requests, quotas, server_groups, servers
+from kilonova.store.servers import Usage
+from kilonova.store.session import Tx
 
 
 class Resource(NamedTuple):
@@ -88,16 +90,25 @@ def usage(call: Call[Any], project_id: str, *, user_id: str | None = None) -> di
     """
     found = dict.fromkeys((resource.name for resource in RESOURCES), 0)
     cells = call.services.cells
-    for part in cells.gather(lambda tx: servers.usage(tx, project_id, user_id)).found.values():
+    with cells.api.read() as tx:
+        waiting = [r.server for r in build_requests.listing(tx, project_id) if user_id in (None, r.server.user_id)]
+        groups = server_groups.listing(tx, project_id)
+
+    # The build requests were read first, so one that has moved into its cell since is found there: it counts once.
+    def count(tx: Tx) -> tuple[Usage, set[str]]:
+        moved = servers.many(tx, [server.uuid for server in waiting]) if waiting else {}
+        return servers.usage(tx, project_id, user_id), set(moved)
+
+    arrived: set[str] = set()
+    for part, moved in cells.gather(count).found.values():
+        arrived |= moved
         found["instances"] += part.instances
         found["cores"] += part.cores
         found["ram"] += part.ram
-    with cells.api.read() as tx:
-        for request in build_requests.listing(tx, project_id):
-            if user_id is None or request.server.user_id == user_id:
-                found["instances"] += 1
-                found["cores"] += request.server.flavor.vcpus
-                found["ram"] += request.server.flavor.memory_mb
-        groups = server_groups.listing(tx, project_id)
-    found["server_groups"] = sum(user_id is None or group.user_id == user_id for group in groups)
+    for server in waiting:
+        if server.uuid not in arrived:
+            found["instances"] += 1
+            found["cores"] += server.flavor.vcpus
+            found["ram"] += server.flavor.memory_mb
+    found["server_groups"] = sum(user_id in (None, group.user_id) for group in groups)
     return found
