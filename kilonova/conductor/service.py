@@ -23,12 +23,14 @@ from kilonova.contracts.scheduler import Scheduler
 from kilonova.core.host import Node
 from kilonova.core.network import Nic
 from kilonova.core.server import Guest, Server
-from kilonova.store import devices, journal, nodes, servers, services
+from kilonova.store import devices, nodes, runs, servers, services
 from kilonova.store.cells import Cells
 from kilonova.store.session import Database, Tx
 
 LOG = log.of(__name__)
 SHUTDOWN, CRASHED, SUSPENDED = 4, 6, 7
+LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+"""When a service that stopped in good order was seen last: it counts as down at once."""
 
 
 class ConductorService:
@@ -83,7 +85,12 @@ class ConductorService:
         return Beat(disabled=found.disabled, forced_down=found.forced_down)
 
     def leave(self, *, host: str, binary: str) -> None:
-        self._database().write(lambda tx: services.leave(tx, binary, host))
+        def write(tx: Tx) -> None:
+            found = services.find(tx, binary, host)
+            if found is not None:
+                services.update(tx, found.uuid, last_seen_up=LONG_AGO)
+
+        self._database().write(write)
         self._changed(host)
 
     def record_node(self, *, node: Node) -> None:
@@ -140,7 +147,7 @@ class ConductorService:
             created_at=utcnow(),
         )
         try:
-            journal.begin(tx, run, vm_states={server.vm_state}, task_states={None}, task="powering-off")
+            runs.begin(tx, run, vm_states={server.vm_state}, task_states={None}, task="powering-off")
         except Fault:
             return None
         return run.id
@@ -150,9 +157,7 @@ class ConductorService:
 
     def live_runs(self, *, host: str) -> list[str]:
         """The returning host gets its work again now, not when the next look is due."""
-        with self._database().read() as tx:
-            waiting = journal.waiting_on(tx, host)
-        self._database().write(lambda tx: journal.set_due(tx, waiting, utcnow()))
+        waiting = self._database().write(lambda tx: runs.hurry(tx, runs.awaited_from(tx, host), utcnow()))
         for run in waiting:
             self._driver.wake(run, self._cell)
         return waiting

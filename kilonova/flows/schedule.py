@@ -3,9 +3,9 @@
 Runs in the API database, one run for all servers of a request. Until it is handed over, a server is a build request.
 Where no host is found, the servers go to cell0 in ERROR, with the reason.
 
-Deleting a server that is still a build request races with handing it over. Both delete the build request, in one
-transaction of the API database that tells who came first: when the user did, what was begun in the cell is taken back;
-when the hand-over did, the user's delete finds the server in its cell. A build never starts on a server that is deleted:
+Deleting a server that is still a build request races with handing it over. Both take the build request, and the API
+database tells who came first: when the user did, what was begun in the cell is taken back; when the hand-over did, the
+user's delete finds the server in its cell. A build never starts on a server that is deleted:
 its run is entered in the transaction that finds the server alive.
 """
 
@@ -21,7 +21,7 @@ from kilonova.base.flow import Event, Flow, Run, Status, Step, What
 from kilonova.core.request import Decision, RequestSpec, Selection, Why
 from kilonova.core.server import Guest, Server, fault_of_record
 from kilonova.flows.env import PERSIST, Env
-from kilonova.store import build_requests, decisions, instance_mappings, journal, request_specs, servers
+from kilonova.store import build_requests, decisions, instance_mappings, request_specs, runs, servers
 from kilonova.store.build_requests import BuildRequest
 from kilonova.store.cells import CELL0_UUID
 from kilonova.store.session import Tx
@@ -139,7 +139,7 @@ def _begin_build(env: Env, server: str, cell: str, selections: list[Selection], 
             return False
         guest = Guest(server=alive, admin_password=request.admin_password, files=request.files)
         state = msgspec.to_builtins({**values, "guest": guest})
-        journal.start_in(tx, _run_like(env.run, id=run_id, flow="build", subject=server, state=state, action="create"))
+        runs.start_in(tx, _run_like(env.run, id=run_id, flow="build", subject=server, state=state, action="create"))
         return True
 
     try:
@@ -213,7 +213,7 @@ def _bury_one(env: Env, request: BuildRequest, error: ErrorRecord) -> None:
     def write(tx: Tx) -> None:
         servers.insert(tx, dead, request.devices)
         servers.add_fault(tx, fault_of_record(server, error, at=now))
-        journal.record(tx, run, events)
+        runs.record(tx, run, events)
 
     cell0.write(write)
     taken = env.cells.api.write(lambda tx: _take(tx, request, CELL0_UUID))
