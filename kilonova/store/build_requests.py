@@ -1,7 +1,8 @@
 """Servers that have no cell yet, in the API database.
 
-A build request lives from the answer to the user until its server has been entered in a cell. Who removes it decides
-the server's fate: a delete that removes it has stopped the boot before any cell knew of it.
+A build request lives from the answer to the user until its server has been entered in a cell. Who takes it decides
+the server's fate: a delete that takes it has stopped the boot before any cell knew of it. Taken, it is invisible, but its
+content stays until ``forget``: a hand-over that was interrupted goes on from it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from kilonova.store.schema_api import build_requests
 from kilonova.store.session import Tx
 
 _C = build_requests.c
+_WAITS = _C.taken.is_(False)
 
 
 class BuildRequest(msgspec.Struct, kw_only=True):
@@ -56,25 +58,36 @@ def insert(tx: Tx, wanted: BuildRequest) -> None:
         ),
     )
     values = {"instance_uuid": server.uuid, "project_id": server.project_id, "run": wanted.run}
-    tx.execute(insert_rows(build_requests).values(created_at=server.created_at, request=wanted, **values))
+    tx.execute(insert_rows(build_requests).values(taken=False, created_at=server.created_at, request=wanted, **values))
 
 
 def get(tx: Tx, uuid: str) -> BuildRequest:
     """The request of a server; ServerNotFound."""
-    found = tx.scalar(select(_C.request).where(_C.instance_uuid == uuid))
+    found = tx.scalar(select(_C.request).where(_C.instance_uuid == uuid, _WAITS))
     if found is None:
         raise ServerNotFound(server=uuid)
     return _record(found)
 
 
 def delete(tx: Tx, uuid: str) -> bool:
-    """Remove the request: True for the one who really did."""
-    return tx.changes(delete_rows(build_requests).where(_C.instance_uuid == uuid)) > 0
+    """Take the request: True for the one who really did."""
+    return tx.changes(update_rows(build_requests).where(_C.instance_uuid == uuid, _WAITS).values(taken=True)) > 0
+
+
+def kept(tx: Tx, uuid: str) -> BuildRequest | None:
+    """A request that was taken and is not forgotten."""
+    found = tx.scalar(select(_C.request).where(_C.instance_uuid == uuid, _C.taken.is_(True)))
+    return None if found is None else _record(found)
+
+
+def forget(tx: Tx, uuid: str) -> None:
+    """Remove what is kept of a request, its secrets too."""
+    tx.execute(delete_rows(build_requests).where(_C.instance_uuid == uuid))
 
 
 def listing(tx: Tx, project_id: str | None = None, *, wanted: Listing | None = None) -> list[BuildRequest]:
     """The requests of a project (None: of all), oldest first; with ``wanted`` those it asks for, in its order."""
-    query = select(_C.request).order_by(_C.id)
+    query = select(_C.request).where(_WAITS).order_by(_C.id)
     if project_id is not None:
         query = query.where(_C.project_id == project_id)
     found = [_record(row.request) for row in tx.rows(query)]
@@ -89,7 +102,7 @@ def update_server(tx: Tx, server: Server) -> bool:
 
     The caller has read the request with ``get`` in the same transaction.
     """
-    found = tx.scalar(select(_C.request).where(_C.instance_uuid == server.uuid).with_for_update())
+    found = tx.scalar(select(_C.request).where(_C.instance_uuid == server.uuid, _WAITS).with_for_update())
     if found is None:
         return False
     changed = msgspec.structs.replace(_record(found), server=server)

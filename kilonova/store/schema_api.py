@@ -56,6 +56,7 @@ build_requests = table(
     Column("instance_uuid", text(36), nullable=False, unique=True),
     Column("project_id", text(), nullable=False),
     Column("run", text(36), nullable=False),
+    Column("taken", Boolean, nullable=False, default=False),
     Column("request", Json(dict[str, Any]), nullable=False),
     Column("created_at", Time, nullable=False),
     Index("build_requests_project_id_idx", "project_id"),
