@@ -198,19 +198,18 @@ def _page(call: Call[None], tx: Tx, *, size: int) -> list[Flavor]:
             flavors.get(tx, query.marker)
         except FlavorNotFound:
             raise BadRequest(f"marker [{query.marker}] not found") from None
-    return flavors.listing(
+    found = flavors.listing(
         tx,
         is_public=_shown(call, query.is_public) if call.context.is_admin else True,
         project_id=call.context.project_id,
-        disabled=None if call.context.is_admin else False,
         min_ram=_number(query.min_ram, "Invalid min_ram filter [%s]"),
         min_disk=_number(query.min_disk, "Invalid minDisk filter [%s]"),
-        name=query.name,
         sort_key=query.sort_key_now if call.since("2.102") else query.sort_key,
         sort_dir=query.sort_dir,
-        limit=size,
+        limit=size if query.name is None else None,
         marker=query.marker,
     )
+    return found if query.name is None else [flavor for flavor in found if flavor.name == query.name][:size]
 
 
 def _shown(call: Call[None], asked: str | None) -> bool | None:

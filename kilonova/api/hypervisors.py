@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -9,11 +10,11 @@ import msgspec
 from msgspec import Meta
 
 from kilonova.api.call import Call
-from kilonova.api.inputs import LaxBool, Limit, as_bool, require_uuid
+from kilonova.api.inputs import MAX_INT, LaxBool, Limit, as_bool, require_uuid
 from kilonova.api.moments import now
 from kilonova.api.paging import page_size, with_links
 from kilonova.base.body import Query, wire
-from kilonova.base.errors import BadRequest, NotFound, NotImplementedHere
+from kilonova.base.errors import BadRequest, HostNotFound, NotFound, NotImplementedHere
 from kilonova.base.operation import operation
 from kilonova.base.view import OMIT, Page, View, field
 from kilonova.core.host import Node, Service
@@ -22,6 +23,7 @@ from kilonova.store.session import Tx
 
 _RULE = "os_compute_api:os-hypervisors:"
 _COMPUTE = "nova-compute"
+_SPECIAL = re.compile(r"[.^$*+?()\[\]{}|\\]")
 
 
 class HypervisorsQuery(Query):
@@ -153,6 +155,7 @@ def _page(
     """The hypervisors of all cells: cell after cell, by number in each."""
     cells = call.services.cells
     begin, after = ("", None) if marker is None else _position(call, marker)
+    contained = None if pattern is None else _SPECIAL.sub(r"\\\g<0>", pattern)
     found: list[Hypervisor] = []
     for cell in sorted(mapping.uuid for mapping in cells.all()):
         if cell < begin or (limit is not None and len(found) >= limit):
@@ -161,7 +164,7 @@ def _page(
         at = after if cell == begin else None
 
         def one(tx: Tx, left: int | None = left, at: Node | None = at) -> list[Hypervisor]:
-            listed = nodes.listing(tx, limit=left, marker=at.id if at is not None else None, pattern=pattern)
+            listed = nodes.listing(tx, limit=left, marker=at.id if at is not None else None, pattern=contained)
             return _joined(tx, listed, with_servers=with_servers)
 
         found += cells.gather(one, cells=[cell]).found.get(cell, [])
@@ -177,13 +180,17 @@ def _position(call: Call[Any], marker: str) -> tuple[str, Node]:
 def _find(call: Call[Any], key: str) -> list[tuple[str, Node]]:
     """Nodes by UUID (since 2.53) or number, with their cells."""
     by_uuid = call.since("2.53")
-    if not by_uuid and not key.isdigit():
+    if not by_uuid and not (key.isdigit() and int(key) <= MAX_INT):
         return []
 
-    def match(tx: Tx) -> list[Node]:
-        return [node for node in nodes.listing(tx) if key == (node.uuid if by_uuid else str(node.id))]
+    def match(tx: Tx) -> Node | None:
+        try:
+            return nodes.get(tx, key) if by_uuid else nodes.get_by_number(tx, int(key))
+        except HostNotFound:
+            return None
 
-    return [(cell, node) for cell, part in call.services.cells.gather(match).found.items() for node in part]
+    parts = call.services.cells.gather(match).found.items()
+    return [(cell, node) for cell, node in parts if node is not None]
 
 
 @operation("GET", "/os-hypervisors", rule=_RULE + "list", query=HypervisorsQuery, refuses={400, 404})

@@ -63,7 +63,8 @@ def generate_x509(user_id: str) -> Pair:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user_id[:64])])
     now = datetime.datetime.now(datetime.UTC)
     login = f"{user_id}@localhost".encode()
-    length = bytes([len(login)]) if len(login) < 128 else b"\x82" + len(login).to_bytes(2, "big")
+    size = len(login).to_bytes(2, "big")
+    length = size[1:] if len(login) < 128 else b"\x81" + size[1:] if len(login) < 256 else b"\x82" + size
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
