@@ -86,7 +86,7 @@ class Compute(Protocol):
         """Stage the image, make the disks, start the guest."""
         ...
 
-    def destroy_guest(self, *, guest: Guest, devices: list[BlockDevice] = []) -> Nothing:
+    def destroy_guest(self, *, guest: Guest, devices: list[BlockDevice]) -> Nothing:
         """Stop the guest, if there is one, and remove its disks; also stops a spawn under way."""
         ...
 

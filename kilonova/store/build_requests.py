@@ -1,8 +1,8 @@
 """Servers that have no cell yet, in the API database.
 
-A build request lives from the answer to the user until its server has been entered in a cell. Who takes it decides
-the server's fate: a delete that takes it has stopped the boot before any cell knew of it. Taken, it is invisible, but its
-content stays until ``forget``: a hand-over that was interrupted goes on from it.
+A build request lives from the answer to the user until its server is entered in a cell. Who takes it decides
+the server's fate: a delete that takes it has stopped the boot before any cell knew of it. Taken, it is invisible, but
+its content stays until ``forget``: a hand-over that was interrupted goes on from it.
 """
 
 from __future__ import annotations
