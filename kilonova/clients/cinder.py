@@ -51,7 +51,7 @@ class Cinder(Protocol):
         """Begin to make a volume owned by the project."""
         ...
 
-    def find_volume(self, *, project_id: str, metadata: dict[str, str]) -> Volume | None:
+    def find_volume(self, *, metadata: dict[str, str], project_id: str | None = None) -> Volume | None:
         """A volume that carries this metadata (how an interrupted create is found again)."""
         ...
 

@@ -90,9 +90,11 @@ class RestCinder:
             raise OverQuota(f"The volume service has no quota left: {text_of(answer)}")
         return volume_of(self._expect(answer, 202)["volume"])
 
-    def find_volume(self, *, project_id: str, metadata: dict[str, str]) -> Volume | None:
+    def find_volume(self, *, metadata: dict[str, str], project_id: str | None = None) -> Volume | None:
         pairs = ",".join(f"'{key}':'{value}'" for key, value in metadata.items())
-        params = {"all_tenants": "1", "project_id": project_id, "metadata": f"{{{pairs}}}"}
+        params = {"all_tenants": "1", "metadata": f"{{{pairs}}}"}
+        if project_id is not None:
+            params["project_id"] = project_id
         found = self._expect(self._send("GET", "/volumes/detail", params=params), 200)["volumes"]
         for record in found:
             carried = record.get("metadata", {})

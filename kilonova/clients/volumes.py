@@ -48,7 +48,7 @@ def ensure_volumes(
     for device in devices:
         if device.is_volume and device.volume_id is None:
             check()
-            found = cinder.find_volume(project_id=project_id, metadata=_mark(server, device))
+            found = cinder.find_volume(metadata=_mark(server, device), project_id=project_id)
             made[device.uuid] = found or _create(cinder, device, server=server, project_id=project_id, zone=zone)
     for volume in made.values():
         check()
@@ -146,25 +146,24 @@ def disconnect(cinder: Cinder, devices: Sequence[BlockDevice], *, server: str, h
         cinder.release(attachment["id"])
 
 
-def delete_volumes(cinder: Cinder, devices: Sequence[BlockDevice], *, server: str, project_id: str) -> None:
-    """Delete the volumes that go with the server. One that was made but never written down is found by its mark.
+def ensure_released(cinder: Cinder, server: str, devices: Sequence[BlockDevice]) -> None:
+    """All that a server leaves when it is deleted: no attachment, and none of the volumes that go with it.
 
-    All are tried; the first failure is raised at the end.
+    A volume that was made for it but never written down is found by its mark. All are tried; the first failure is
+    raised at the end.
     """
+    release_attachments(cinder, devices, server=server)
     failure: BadRequest | Conflict | None = None
     for device in devices:
-        if not device.is_volume:
+        if not device.is_volume or (device.volume_id is not None and not device.delete_on_termination):
             continue
         volume_id = device.volume_id
         if volume_id is None:
-            found = cinder.find_volume(project_id=project_id, metadata=_mark(server, device))
+            found = cinder.find_volume(metadata=_mark(server, device))
             volume_id = found.id if found else None
-        elif not device.delete_on_termination:
-            continue
-        if volume_id is None:
-            continue
         try:
-            cinder.delete_volume(volume_id)
+            if volume_id is not None:
+                cinder.delete_volume(volume_id)
         except (BadRequest, Conflict) as error:
             failure = failure or error
     if failure is not None:
@@ -172,7 +171,7 @@ def delete_volumes(cinder: Cinder, devices: Sequence[BlockDevice], *, server: st
 
 
 def check_attachable(volume: Volume, *, server: str = "") -> None:
-    """Conflict-free to attach? BadRequest with the reason when it is not."""
+    """BadRequest with the reason when the volume's state does not let it be attached (again to ``server`` is fine)."""
     if volume.status == "available" or (volume.multiattach and volume.status in ("in-use", "reserved")):
         return
     if server and any(attachment.get("server_id") == server for attachment in volume.attachments):

@@ -87,10 +87,10 @@ class FakeCinder:
         return msgspec.structs.replace(volume)
 
     @ordered
-    def find_volume(self, *, project_id: str, metadata: dict[str, str]) -> Volume | None:
+    def find_volume(self, *, metadata: dict[str, str], project_id: str | None = None) -> Volume | None:
         for volume in self.volumes.values():
             carried = self.metadata.get(volume.id, {})
-            if volume.project_id == project_id and metadata.items() <= carried.items():
+            if project_id in (None, volume.project_id) and metadata.items() <= carried.items():
                 return msgspec.structs.replace(volume)
         return None
 
