@@ -58,7 +58,7 @@ def test_every_spec_takes_what_it_may(reference: Path) -> None:
 def test_every_spec_refuses_what_it_may_not(reference: Path) -> None:
     for name, value in known(reference):
         for text in bad(value):
-            with pytest.raises(ValueError, match="is not|is less|is greater|does not match"):
+            with pytest.raises(ValueError, match=r"is not|is less|is greater|does not match"):
                 validate(name, text)
 
 
@@ -76,5 +76,5 @@ def test_other_name_spaces_are_the_operators_own(name: str) -> None:
 
 
 def test_refusal_names_what_is_allowed() -> None:
-    with pytest.raises(ValueError, match="^'x' is not one of: dedicated, shared, mixed.$"):
+    with pytest.raises(ValueError, match=r"^'x' is not one of: dedicated, shared, mixed.$"):
         validate("hw:cpu_policy", "x")
