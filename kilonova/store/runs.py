@@ -215,7 +215,9 @@ def hurry(tx: Tx, ids: list[str], at: datetime.datetime) -> list[str]:
     """Make RUNNING runs due at ``at``, so that what they wait for is asked for again then; the ids given."""
     t = tables(tx)
     if ids:
-        tx.execute(update(t.runs).where(t.runs.c.id.in_(ids), t.runs.c.status == Status.RUNNING.value).values(due_at=at))
+        tx.execute(
+            update(t.runs).where(t.runs.c.id.in_(ids), t.runs.c.status == Status.RUNNING.value).values(due_at=at)
+        )
     return ids
 
 
