@@ -15,6 +15,13 @@ from sqlalchemy import types as sql
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.schema import SchemaItem
 
+# MariaDB: texts that compare by code point, trailing blanks included.
+TABLE_OPTIONS: dict[str, Any] = {
+    f"{dialect}_{name}": value
+    for dialect in ("mysql", "mariadb")
+    for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_nopad_bin"))
+}
+
 
 def text(length: int = 255) -> sql.TypeEngine[str]:
     """A short text that can be searched for."""
@@ -83,11 +90,4 @@ def number() -> Column[int]:
 def table(name: str, metadata: MetaData, *items: SchemaItem) -> Table:
     """A table with the properties that all of ours have."""
     counted = any(isinstance(item, Column) and item.primary_key and item.autoincrement is True for item in items)
-    options: dict[str, Any] = {}
-    for dialect in ("mysql", "mariadb"):
-        options |= {
-            f"{dialect}_engine": "InnoDB",
-            f"{dialect}_charset": "utf8mb4",
-            f"{dialect}_collate": "utf8mb4_nopad_bin",
-        }
-    return Table(name, metadata, *items, sqlite_autoincrement=counted, **options)
+    return Table(name, metadata, *items, sqlite_autoincrement=counted, **TABLE_OPTIONS)
