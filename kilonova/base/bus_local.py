@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import NamedTuple
 
 from kilonova.base.errors import BusTimeout, NoSuchPeer
+from kilonova.base.pool import Draining, Pool
 from kilonova.base.rpc import Handler, Target
+
+CLOSE_SECONDS = 60.0
+"""How long ``close`` waits for what runs."""
 
 
 class _Server(NamedTuple):
     host: str
     handler: Handler
-    pool: ThreadPoolExecutor
+    pool: Pool
 
 
 class LocalBus:
@@ -26,7 +30,7 @@ class LocalBus:
         self._workers = workers
         self._servers: dict[str, dict[str, _Server]] = {}
         self._turns: dict[str, itertools.count[int]] = {}
-        self._pools: dict[str, ThreadPoolExecutor] = {}
+        self._pools: dict[str, Pool] = {}
         self._lock = threading.Lock()
 
     def serve(self, topic: str, host: str, handler: Handler, *, workers: int = 8) -> Callable[[], None]:
@@ -34,7 +38,7 @@ class LocalBus:
         with self._lock:
             pool = self._pools.get(topic)
             if pool is None:
-                pool = self._pools[topic] = ThreadPoolExecutor(max(workers, self._workers), f"bus-{topic}")
+                pool = self._pools[topic] = Pool(max(workers, self._workers), f"bus-{topic}")
             self._servers.setdefault(topic, {})[host] = _Server(host, handler, pool)
             self._turns.setdefault(topic, itertools.count())
 
@@ -48,8 +52,13 @@ class LocalBus:
         """Run it on the server's pool and wait."""
         server = self._pick(target)
         try:
-            return server.pool.submit(server.handler, message).result(timeout)
+            answer = server.pool.submit(server.handler, message)
+        except Draining:
+            raise NoSuchPeer(target=str(target)) from None
+        try:
+            return answer.result(timeout)
         except FutureTimeout:
+            answer.cancel()  # nobody waits for it any more: unless it has begun, it need not
             raise BusTimeout(method=target.method, target=str(target), seconds=timeout) from None
 
     def cast(self, target: Target, message: bytes) -> None:
@@ -62,7 +71,8 @@ class LocalBus:
             except NoSuchPeer:
                 return
         for server in servers:
-            server.pool.submit(server.handler, message)
+            with contextlib.suppress(Draining):
+                server.pool.run(server.handler, message)
 
     def _pick(self, target: Target) -> _Server:
         with self._lock:
@@ -83,4 +93,4 @@ class LocalBus:
             self._servers.clear()
             pools = list(self._pools.values())
         for pool in pools:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.drain(CLOSE_SECONDS)

@@ -63,5 +63,14 @@ def configure(*, service: str, level: str = "INFO", form: str = "text", file: Pa
     root = logging.getLogger()
     root.handlers[:] = [target]
     root.setLevel(level)
-    for chatty in ("urllib3", "keystoneauth", "oslo", "amqp", "sqlalchemy.engine", "keystonemiddleware", "stevedore"):
+    for chatty in (
+        "urllib3",
+        "keystoneauth",
+        "oslo",
+        "oslo_messaging",
+        "amqp",
+        "sqlalchemy.engine",
+        "keystonemiddleware",
+        "stevedore",
+    ):
         logging.getLogger(chatty).setLevel(logging.WARNING)

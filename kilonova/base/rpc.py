@@ -16,8 +16,10 @@ are ignored, so an older peer understands a newer one as long as it calls nothin
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
+import time
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -25,7 +27,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from kilonova.base import context as contexts
-from kilonova.base.errors import ErrorRecord, NewerPeerNeeded, fault_of, record_of
+from kilonova.base import log, telemetry
+from kilonova.base.errors import ErrorRecord, Fault, NewerPeerNeeded, fault_of, record_of
+
+LOG = log.of(__name__)
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -104,7 +109,8 @@ def since(version: str) -> Callable[[F], F]:
 def methods(contract: type) -> Mapping[str, Method]:
     """The methods of a contract by name."""
     found = {}
-    for name, function in vars(contract).items():
+    inherited = {name: value for base in reversed(contract.__mro__) for name, value in vars(base).items()}
+    for name, function in inherited.items():
         if name.startswith("_") or not inspect.isfunction(function):
             continue
         hints = typing.get_type_hints(function, include_extras=True)
@@ -184,14 +190,20 @@ def client(
     return typing.cast(T, _Client(contract, bus, host=host, cap=cap, timeout=timeout, fanout=fanout))
 
 
-def handler(contract: type, implementation: object) -> Handler:
+def handler(contract: Any, implementation: object) -> Handler:
     """The function from message to answer that serves ``contract`` by ``implementation``. It never raises."""
     known = methods(contract)
 
     def handle(message: bytes) -> bytes:
+        begun, name, outcome = time.monotonic(), "?", "ok"
         try:
             request = msgspec.json.decode(message, type=Request)
-            method = known[request.method]
+            method = known.get(request.method)
+            if method is not None:
+                name = method.name
+            else:
+                have = {"target": contract.topic, "have": contract.version}
+                raise NewerPeerNeeded(method=request.method, need="a newer version", **have)
             arguments = msgspec.json.decode(request.args, type=method.arguments)
             given = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
             with contexts.acting(request.context):
@@ -199,25 +211,23 @@ def handler(contract: type, implementation: object) -> Handler:
             return msgspec.json.encode(Answer(msgspec.Raw(msgspec.json.encode(result))))
         except Exception as error:
             report_failure(contract, message, error)
+            outcome = type(error).__name__
             return msgspec.json.encode(Answer(error=record_of(error)))
+        finally:
+            telemetry.message_handled(contract.__name__, name, outcome, time.monotonic() - begun)
 
     return handle
 
 
 def report_failure(contract: type, message: bytes, error: Exception) -> None:
     """Log a failed request by its method's name; arguments may hold secrets and stay out."""
-    from kilonova.base import log
-    from kilonova.base.errors import Fault
-
     name = "?"
-    try:
+    with contextlib.suppress(msgspec.MsgspecError):
         name = msgspec.json.decode(message, type=Request).method
-    except msgspec.MsgspecError:
-        pass
     if isinstance(error, Fault):
-        log.of(__name__).info("%s.%s refused: %s: %s", contract.__name__, name, type(error).__name__, error.message)
+        LOG.info("%s.%s refused: %s: %s", contract.__name__, name, type(error).__name__, error.message)
     else:
-        log.of(__name__).error("%s.%s failed", contract.__name__, name, exc_info=error)
+        LOG.error("%s.%s failed", contract.__name__, name, exc_info=error)
 
 
 def describe(contract: Any) -> dict[str, Any]:

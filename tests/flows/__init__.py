@@ -1,0 +1,1 @@
+"""Sweeps of flows: every failure and every crash."""
