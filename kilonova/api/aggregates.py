@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import uuid
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
 from kilonova.api.call import Call
 from kilonova.api.inputs import HostName, NoQuery, Short, loose_name_of, name_of, require_int, zone_of
-from kilonova.api.moments import micro, now
+from kilonova.api.moments import micro
 from kilonova.base import log
 from kilonova.base.body import Body, wire
 from kilonova.base.errors import BadRequest, Conflict, Fault, HostNotFound, NotFound
@@ -119,10 +118,8 @@ def create_aggregate(call: Call[CreateAggregate]) -> dict[str, Any]:
     """Make an empty aggregate."""
     call.authorize()
     asked = call.body.aggregate
-    made = Aggregate(id=0, uuid=str(uuid.uuid4()), name=asked.name, created_at=now())
-    if asked.availability_zone is not None:
-        made.metadata = {_ZONE: asked.availability_zone}
-    made = call.services.cells.api.write(lambda tx: aggregates.insert(tx, made))
+    metadata = {} if asked.availability_zone is None else {_ZONE: asked.availability_zone}
+    made = call.services.cells.api.write(lambda tx: aggregates.insert(tx, asked.name, metadata=metadata))
     return {"aggregate": _render(call, [made], occasion="create")[0]}
 
 

@@ -24,7 +24,7 @@ class Absolute(NamedTuple):
 
     key: str
     resource: str
-    span: Span = span()
+    shown: Span = span()
 
 
 _NETWORK, _IMAGES, _FILES = span(until="2.35"), span(until="2.38"), span(until="2.56")
@@ -68,6 +68,6 @@ def show_limits(call: Call[None]) -> dict[str, Any]:
         )
     limits = quotas.limits(call, project_id)
     used = quotas.usage(call, project_id)
-    absolute = {line.key: limits[line.resource] for line in MAXIMA if call.version in line.span}
-    absolute |= {line.key: used[line.resource] for line in USED if call.version in line.span}
+    absolute = {line.key: limits[line.resource] for line in MAXIMA if call.version in line.shown}
+    absolute |= {line.key: used[line.resource] for line in USED if call.version in line.shown}
     return {"limits": {"rate": [], "absolute": absolute}}

@@ -92,7 +92,7 @@ def usage(call: Call[Any], project_id: str, *, user_id: str | None = None) -> di
     cells = call.services.cells
     with cells.api.read() as tx:
         waiting = [r.server for r in build_requests.listing(tx, project_id) if user_id in (None, r.server.user_id)]
-        groups = server_groups.listing(tx, project_id)
+        found["server_groups"] = server_groups.count(tx, project_id, user_id)
 
     # The build requests were read first, so one that has moved into its cell since is found there: it counts once.
     def count(tx: Tx) -> tuple[Usage, set[str]]:
@@ -110,5 +110,4 @@ def usage(call: Call[Any], project_id: str, *, user_id: str | None = None) -> di
             found["instances"] += 1
             found["cores"] += server.flavor.vcpus
             found["ram"] += server.flavor.memory_mb
-    found["server_groups"] = sum(user_id in (None, group.user_id) for group in groups)
     return found

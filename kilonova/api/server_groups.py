@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from kilonova.api.call import Call
 from kilonova.api.inputs import LaxInt, Limit, NoQuery, Short, lax_int, name_of
+from kilonova.api.moments import now
 from kilonova.api.quotas import limit_of
 from kilonova.base.body import Body, Query, wire
 from kilonova.base.errors import BadRequest, Forbidden
@@ -45,7 +46,7 @@ class NewServerGroup(Body):
         """The policy, however it was given."""
         if self.policy is not UNSET:
             return str(self.policy)
-        return str((self.hard or self.policies or [""])[0])  # type: ignore[index]
+        return str((self.hard or self.policies or [""])[0])
 
 
 class CreateServerGroup(Body):
@@ -107,11 +108,11 @@ def list_server_groups(call: Call[None]) -> dict[str, Any]:
     if query.all_projects is not None and call.context.is_admin:
         call.authorize(rule=_RULE + "index:all_projects")
         project_id = None
-    with call.services.cells.api.read() as tx:
-        groups = server_groups.listing(tx, project_id)
     most = call.options.api.max_limit
     size = min(query.limit or most, most)
-    return {"server_groups": _render(call, groups[query.offset : query.offset + size])}
+    with call.services.cells.api.read() as tx:
+        groups = server_groups.listing(tx, project_id, limit=size, offset=query.offset)
+    return {"server_groups": _render(call, groups)}
 
 
 def _find(call: Call[Any]) -> ServerGroup:
@@ -144,16 +145,16 @@ def create_server_group(call: Call[CreateServerGroup]) -> dict[str, Any]:
         rules=rules,
         project_id=call.context.project_id,
         user_id=call.context.user_id,
-        members=[],
+        created_at=now(),
     )
     limit = limit_of(call, "server_groups")
 
     def insert(tx: Tx) -> ServerGroup:
-        if 0 <= limit <= len(server_groups.listing(tx, group.project_id)):
+        if 0 <= limit <= server_groups.count(tx, group.project_id):
             raise Forbidden("Quota exceeded, too many server groups.")
         return server_groups.insert(tx, group)
 
-    return {"server_group": _render(call, [call.services.cells.api.write(insert) or group])[0]}
+    return {"server_group": _render(call, [call.services.cells.api.write(insert)])[0]}
 
 
 @operation("DELETE", "/os-server-groups/{group_id}", rule=_RULE + "delete", success=204, refuses={404})

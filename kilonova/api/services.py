@@ -121,7 +121,7 @@ def act_on_service(call: Call[NamedService]) -> dict[str, Any]:
         shown["forced_down"] = asked.forced_down
     else:
         raise NotFound("Unknown action")
-    service = _named(call, asked)
+    service = _named(call)
     _write(call, service, changes)
     return {"service": shown}
 
