@@ -12,6 +12,7 @@ from typing import Any
 from neutron_lib import constants
 from neutron_lib.api.definitions import portbindings
 from neutron_lib.callbacks import events, registry, resources
+from neutron_lib.plugins import directory
 from neutron_lib.plugins.ml2 import api
 from oslo_config import cfg
 from oslo_log import log
@@ -32,6 +33,7 @@ class KilonovaMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
         self.address = cfg.CONF.ml2_kilonova.plane_socket
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.setblocking(False)
+        registry.subscribe(self._spare_agents, resources.PROCESS, events.AFTER_INIT)
         for resource in WATCHED:
             for change in CHANGES:
                 registry.subscribe(self._heard, resource, change)
@@ -93,6 +95,12 @@ class KilonovaMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
     def delete_subnet_postcommit(self, context: Any) -> None:
         """Tell the plane."""
         self._poke("subnet", "delete", context.current["id"])
+
+    def _spare_agents(self, _resource: str, _event: str, _trigger: Any, payload: Any = None) -> None:
+        """No agent listens here: do not compose a message to agents at each change, a sixth of a port's creation."""
+        notifier = getattr(directory.get_plugin(), "_ovo_notifier", None)
+        for handler in getattr(notifier, "_resource_handlers", {}).values():
+            registry.unsubscribe_all(handler.handle_event)
 
     def _heard(self, resource: str, event: str, _trigger: Any, payload: Any = None) -> None:
         self._poke(resource, event.removeprefix("after_"), getattr(payload, "resource_id", None))

@@ -90,6 +90,7 @@ def main() -> None:
     wsgi: Any = importlib.import_module("cheroot.wsgi")
     server = wsgi.Server(("127.0.0.1", port), application, numthreads=threads, request_queue_size=256,
                          timeout=60, shutdown_timeout=3)
+    server.keep_alive_conn_limit = 200
     server.gateway = gateway_for(server.gateway)
     settle_heap()
     try:

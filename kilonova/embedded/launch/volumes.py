@@ -8,9 +8,43 @@ from kilonova.embedded.launch.lean import keep_out
 keep_out("cinder")
 importlib.import_module("cinder.monkey_patch").patch()
 
+import time  # noqa: E402
+from types import SimpleNamespace  # noqa: E402
 from typing import Any  # noqa: E402
 
 from kilonova.embedded.launch.tuning import settle_heap, tune_sqlite  # noqa: E402
+
+
+class Bell:
+    """Wakes those who wait for a message the moment one is sent, where in-process RPC would look every 50 ms."""
+
+    def __init__(self, eventlet: Any) -> None:
+        self.eventlet = eventlet
+        self.event = eventlet.event.Event()
+
+    def ring(self) -> None:
+        """Wake all."""
+        rung, self.event = self.event, self.eventlet.event.Event()
+        rung.send()
+
+    def sleep(self, seconds: float) -> None:
+        """Return after that time or at the next ring."""
+        with self.eventlet.Timeout(seconds, False):
+            self.event.wait()
+
+
+def hasten_rpc() -> None:
+    """Put a bell into the in-process RPC driver."""
+    bell = Bell(importlib.import_module("eventlet"))
+    driver: Any = importlib.import_module("oslo_messaging._drivers.impl_fake")
+    deliver = driver.FakeExchange.deliver_message
+
+    def deliver_and_ring(*arguments: Any, **named: Any) -> None:
+        deliver(*arguments, **named)
+        bell.ring()
+
+    driver.FakeExchange.deliver_message = deliver_and_ring
+    driver.time = SimpleNamespace(time=time.time, sleep=bell.sleep)
 
 
 def start_agents(conf: Any) -> list[Any]:
@@ -41,6 +75,7 @@ def main() -> None:
     importlib.import_module("os_brick").setup(conf)
     rpc: Any = importlib.import_module("cinder.rpc")
     rpc.init(conf)
+    hasten_rpc()
     agents = start_agents(conf)
     application = importlib.import_module("oslo_service.wsgi").Loader(conf).load_app(name="osapi_volume")
     eventlet: Any = importlib.import_module("eventlet")
