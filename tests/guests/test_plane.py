@@ -321,13 +321,30 @@ def test_poked_it_looks_at_once_and_stopped_it_leaves_the_networks(world: World)
     world.neutron.facts = cloud(guest(0))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as driver:
         driver.sendto(b'{"resource": "port", "event": "create", "id": "x"}', str(plane.socket_path))
-    eventually(lambda: plane.status().guests == 1)
+    eventually(lambda: plane.status().guests == 1, 5)
     assert plane.status().problems == ()
     plane.stop()
     assert not plane.status().running
     name = world.plug(guest(0))
     world.lease(name)
     assert "10.211.0.10/24" in shell("ip", "-n", name, "addr", "show", "eth0")
+
+
+def test_a_firewall_that_drops_lets_our_bridges_pass(world: World) -> None:
+    wall = "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }"
+    shell("nft", wall, namespace=HOST_NS)
+    before = shell("nft", "list", "ruleset", namespace=HOST_NS)
+    assert world.plane.reconcile_once() == ()
+    first, second = world.plug(guest(0)), world.plug(guest(1))
+    world.lease(first)
+    world.lease(second)
+    world.serve(first, 22)
+    world.serve(OUTSIDE_NS, 80)
+    assert reach(second, "10.211.0.10", 22) == "10.211.0.11"
+    assert reach(second, "10.211.0.10", 23) == ""
+    assert reach(second, "198.51.100.2", 80) == "198.51.100.1"
+    world.plane.teardown()
+    assert shell("nft", "list", "ruleset", namespace=HOST_NS) == before
 
 
 def test_a_bridge_stays_while_a_guest_is_in_it(world: World) -> None:

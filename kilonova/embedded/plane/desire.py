@@ -22,6 +22,7 @@ from kilonova.embedded.plane.facts import (
 from kilonova.embedded.plane.parts import (
     HOST,
     Address,
+    Admission,
     Bridge,
     Dhcp,
     DhcpHosts,
@@ -133,6 +134,8 @@ class _Desire:
         external = self._host_gateways()
         self._host_routes(set(external.values()))
         self._host_rules(external)
+        if any(isinstance(part, Bridge) for part in self.parts):
+            self.parts |= {Admission(wall) for wall in self.state.walls}
         return Outcome(frozenset(self.parts), self.reserve, self.serves, tuple(self.problems))
 
     def _bridge(self, network: Network) -> None:

@@ -12,10 +12,11 @@ from pathlib import Path
 from kilonova.embedded.plane import dhcp, filters
 from kilonova.embedded.plane.commands import CommandFailed, Commands
 from kilonova.embedded.plane.desire import EXTERNAL_DEVICE, Place
-from kilonova.embedded.plane.observe import PROTOCOL, namespaces, server_pid
+from kilonova.embedded.plane.observe import ADMITTED, PROTOCOL, admitted, namespaces, server_pid
 from kilonova.embedded.plane.parts import (
     HOST,
     Address,
+    Admission,
     Bridge,
     Dhcp,
     DhcpHosts,
@@ -67,6 +68,8 @@ class Executor:
                 self._ensure_forwarding()
             case Ruleset():
                 self._commands.inside(part.namespace, "nft", "-f", "-", text=part.text)
+            case Admission():
+                self._ensure_admission(part)
             case DhcpHosts():
                 self._ensure_hosts(part)
             case Dhcp():
@@ -91,6 +94,8 @@ class Executor:
             case Ruleset():
                 text = filters.removal_text(self._place.table)
                 self._commands.inside(part.namespace, "nft", "-f", "-", text=text)
+            case Admission():
+                self._remove_admission(part)
             case DhcpHosts():
                 self._place.dhcp_folder(part.network_id).path.joinpath("applied-hosts").unlink(missing_ok=True)
             case Dhcp():
@@ -171,6 +176,16 @@ class Executor:
             if self._before().read_text() == "0":
                 self._commands.set_kernel(HOST, "ipv4/ip_forward", "0")
             self._before().unlink()
+
+    def _ensure_admission(self, part: Admission) -> None:
+        self._remove_admission(part)
+        for side in ADMITTED:
+            rule = f'insert rule {part.wall} {side} "brq*" accept comment "{self._place.mark}"\n'
+            self._commands.inside(HOST, "nft", "-f", "-", text=rule)
+
+    def _remove_admission(self, part: Admission) -> None:
+        for handle in admitted(self._commands, self._place, part.wall):
+            self._commands.inside(HOST, "nft", "delete", "rule", *part.wall.split(), "handle", handle)
 
     # --- DHCP servers
 

@@ -13,6 +13,7 @@ from kilonova.embedded.plane.desire import Place
 from kilonova.embedded.plane.parts import (
     HOST,
     Address,
+    Admission,
     Bridge,
     Dhcp,
     DhcpHosts,
@@ -27,6 +28,8 @@ from kilonova.embedded.plane.parts import (
 
 # Our routes on the host bear this protocol number.
 PROTOCOL = "75"
+# What passes our bridges, and what is routed from or to them.
+ADMITTED = ("iifname", "oifname")
 NAMESPACES = Path("/run/netns")
 
 
@@ -51,7 +54,10 @@ def observe(commands: Commands, place: Place) -> HostState:
             members[str(link["master"])].add(str(link["ifname"]))
     parts: set[Part] = {_bridge(link) for link in bridges.values()}
     parts |= set(_addresses(commands.ip_json(HOST, "addr", "show"), HOST, set(bridges)))
-    parts |= set(_ruleset(commands, place, HOST))
+    chains = _chains(commands, HOST)
+    parts |= set(_ruleset(chains, place, HOST))
+    passed = _forward_chains(chains, place)
+    parts |= {Admission(wall) for wall in passed if len(admitted(commands, place, wall)) == len(ADMITTED)}
     by_index = {link["ifindex"]: link for link in ours.values()}
     for namespace in namespaces(place):
         parts.add(namespace)
@@ -68,7 +74,10 @@ def observe(commands: Commands, place: Place) -> HostState:
         elif route["dst"] != "default" and route.get("dev") not in bridges:
             foreign.add(_network(route["dst"]))
     return HostState(
-        frozenset(parts), {name: frozenset(taps) for name, taps in members.items()}, tuple(sorted(foreign))
+        parts=frozenset(parts),
+        members={name: frozenset(taps) for name, taps in members.items()},
+        foreign=tuple(sorted(foreign)),
+        walls=tuple(wall for wall, rest in passed.items() if rest == "drop"),
     )
 
 
@@ -112,7 +121,7 @@ def _inside(commands: Commands, place: Place, name: str, by_index: dict[object, 
     for route in commands.ip_json(name, "-4", "route", "show"):
         if route.get("protocol") != "kernel":
             yield _route(name, route)
-    yield from _ruleset(commands, place, name)
+    yield from _ruleset(_chains(commands, name), place, name)
 
 
 def _network(destination: object) -> str:
@@ -124,12 +133,33 @@ def _route(namespace: str, route: JsonObject) -> Route:
     return Route(namespace, _network(route["dst"]), str(route.get("gateway", "")), str(route["dev"]))
 
 
-def _ruleset(commands: Commands, place: Place, namespace: str) -> Iterator[Ruleset]:
+def _chains(commands: Commands, namespace: str) -> list[dict[str, str]]:
     listed = json.loads(commands.inside(namespace, "nft", "-j", "list", "chains"))["nftables"]
-    chains = [entry["chain"] for entry in listed if entry.get("chain", {}).get("table") == place.table]
-    if chains:
-        names = {str(chain["name"]).removeprefix("digest_") for chain in chains if chain["name"].startswith("digest_")}
-        yield Ruleset(namespace, names.pop() if len(names) == 1 else "")
+    return [entry["chain"] for entry in listed if "chain" in entry]
+
+
+def _ruleset(chains: list[dict[str, str]], place: Place, namespace: str) -> Iterator[Ruleset]:
+    ours = [chain["name"] for chain in chains if chain["table"] == place.table]
+    if ours:
+        digests = {name.removeprefix("digest_") for name in ours if name.startswith("digest_")}
+        yield Ruleset(namespace, digests.pop() if len(digests) == 1 else "")
+
+
+def _forward_chains(chains: list[dict[str, str]], place: Place) -> dict[str, str]:
+    """Others' chains that forwarded packets pass, with what they do with the rest."""
+    found = [chain for chain in chains if chain.get("hook") == "forward" and chain["table"] != place.table]
+    return {
+        f"{chain['family']} {chain['table']} {chain['name']}": chain.get("policy", "accept")
+        for chain in found
+        if chain["family"] in ("ip", "inet")
+    }
+
+
+def admitted(commands: Commands, place: Place, wall: str) -> list[str]:
+    """The handles of our rules in another's chain."""
+    listed = json.loads(commands.inside(HOST, "nft", "-j", "-a", "list", "chain", *wall.split()))["nftables"]
+    rules = [entry["rule"] for entry in listed if "rule" in entry]
+    return [str(rule["handle"]) for rule in rules if rule.get("comment") == place.mark]
 
 
 def _forwarding(commands: Commands, place: Place) -> bool:

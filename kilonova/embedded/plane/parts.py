@@ -157,6 +157,24 @@ class Ruleset:
 
 
 @dataclass(frozen=True)
+class Admission:
+    """Rules of ours in another's chain ("family table chain") that lets nothing be forwarded: our bridges may."""
+
+    wall: str
+
+    rank = 5
+    in_place = True
+
+    @property
+    def key(self) -> Key:
+        return ("admission", self.wall)
+
+    @property
+    def inside(self) -> tuple[Key, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
 class DhcpHosts:
     """Who gets which address from a DHCP server."""
 
@@ -200,16 +218,18 @@ class Dhcp:
         return (("device", self.namespace, self.device),)
 
 
-Part = Namespace | Bridge | Veth | Address | Route | Forwarding | Ruleset | DhcpHosts | Dhcp
+Part = Namespace | Bridge | Veth | Address | Route | Forwarding | Ruleset | Admission | DhcpHosts | Dhcp
 
 
 @dataclass(frozen=True)
 class HostState:
     """What is there now, ours only; with what is others' but matters.
 
-    `members` maps a bridge to the tap devices in it; `foreign` are the IPv4 networks that the host reaches otherwise.
+    `members` maps a bridge to the tap devices in it; `foreign` are the IPv4 networks that the host reaches otherwise;
+    `walls` are others' chains ("family table chain") that drop forwarded packets unless told otherwise.
     """
 
     parts: frozenset[Part] = frozenset()
     members: dict[str, frozenset[str]] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
+    walls: tuple[str, ...] = ()

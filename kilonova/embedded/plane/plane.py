@@ -17,8 +17,7 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -37,8 +36,10 @@ LOG = logging.getLogger(__name__)
 PROGRAMS = {"ip": "iproute2", "nft": "nftables", "dnsmasq": "dnsmasq-base"}
 ROUNDS = 3
 LOOK_SECONDS = 30.0
-# Pokes come in bursts: one look serves all that came within this time.
+# Pokes come in bursts: one look serves all that came within this time, and Neutron, which has one thread to answer
+# with, is not asked again sooner than this.
 GATHER_SECONDS = 0.15
+REST_SECONDS = 1.0
 
 
 class PlaneInUse(EmbeddedError):
@@ -46,9 +47,14 @@ class PlaneInUse(EmbeddedError):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """How the plane is. Times are Unix seconds, 0.0 for never."""
+    """How the plane is. Times are Unix seconds, 0.0 for never.
+
+    `good` says that the last look ended with the host as it should be; `problems` may name what a person should know
+    even so.
+    """
 
     running: bool
+    good: bool = False
     last_good: float = 0.0
     seconds: float = 0.0
     networks: int = 0
@@ -221,55 +227,52 @@ class Plane:
     def _run(self, poked: socket.socket) -> None:
         with poked:
             while not self._stopping.is_set():
+                started = time.monotonic()
                 # A look that failed is soon tried again; a good one lasts until a poke or the interval's end.
-                again = self._interval if not self._look() else min(1.0, self._interval)
+                again = self._interval if self._look() else min(REST_SECONDS, self._interval)
                 poked.settimeout(again)
-                with self._patience():
+                with suppress(TimeoutError):
                     poked.recv(4096)
                     poked.settimeout(GATHER_SECONDS)
                     deadline = time.monotonic() + GATHER_SECONDS
                     while time.monotonic() < deadline and not self._stopping.is_set():
                         poked.recv(4096)
+                self._stopping.wait(max(0.0, started + REST_SECONDS - time.monotonic()))
 
-    @contextmanager
-    def _patience(self) -> Iterator[None]:
+    def _look(self) -> bool:
         try:
-            yield
-        except TimeoutError:
-            pass
-
-    def _look(self) -> tuple[str, ...]:
-        try:
-            return self.reconcile_once(lazily=True)
+            self.reconcile_once(lazily=True)
         except Exception as error:
+            # The plane must outlive whatever Neutron or the kernel says.
             LOG.warning("the network plane could not work: %s", error)
-            self._status = msgspec.structs.replace(self._status, problems=(str(error),))
-            return self._status.problems
+            self._status = msgspec.structs.replace(self._status, good=False, problems=(str(error),))
+        return self._status.good
 
     # --- work
 
     def reconcile_once(self, *, lazily: bool = False) -> tuple[str, ...]:
-        """Read the facts and make the host agree; the problems that are left, none when all is well.
+        """Read the facts and make the host agree; texts say what is not well, none when all is.
 
         `lazily` leaves the host alone when the facts are as before and the last look is fresh.
         """
         with self._working:
             started = time.monotonic()
             facts = self._neutron.read()
-            fresh = started - self._looked < LOOK_SECONDS and not self._status.problems
+            fresh = started - self._looked < LOOK_SECONDS and self._status.good
             if lazily and fresh and facts == self._facts:
-                return ()
+                return self._status.problems
             self._looked = started
             self._place.folder.mkdir(parents=True, exist_ok=True)
-            problems, outcome = self._converge(facts)
+            failures, outcome = self._converge(facts)
             self._status = Status(
                 running=self._thread is not None,
-                last_good=self._status.last_good if problems else time.time(),
+                good=not failures,
+                last_good=self._status.last_good if failures else time.time(),
                 seconds=time.monotonic() - started,
                 networks=sum(isinstance(part, Bridge) for part in outcome.parts),
                 routers=sum(isinstance(part, Namespace) and part.forwards for part in outcome.parts),
                 guests=sum(port.is_guests and self._place.host in (None, port.host) for port in facts.ports),
-                problems=tuple(problems),
+                problems=(*failures, *outcome.problems),
             )
             return self._status.problems
 
@@ -284,11 +287,11 @@ class Plane:
         for number in range(1, ROUNDS + 1):
             outcome = desire(facts, self._place, state)
             self._remember(facts, outcome)
-            problems = [*outcome.problems, *self._change(outcome, state), *self._proxy.serve(outcome.serves)]
+            failures = [*self._change(outcome, state), *self._proxy.serve(outcome.serves)]
             state = observe(self._commands, self._place)
             left = plan(outcome.parts, state.parts)
             if not left or number == ROUNDS:
-                return [*problems, *(f"not reached: {change}" for change in left)], outcome
+                return [*failures, *(f"not reached: {change}" for change in left)], outcome
         raise AssertionError("the last round returns")
 
     def _remember(self, facts: Facts, outcome: Outcome) -> None:

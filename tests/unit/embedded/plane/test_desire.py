@@ -13,6 +13,7 @@ from kilonova.embedded.plane.facts import DhcpOption, Facts, FixedIp, HostRoute,
 from kilonova.embedded.plane.parts import HOST as HOST_NS
 from kilonova.embedded.plane.parts import (
     Address,
+    Admission,
     Bridge,
     Dhcp,
     DhcpHosts,
@@ -166,6 +167,12 @@ def test_two_networks_with_the_same_addresses_do_not_share_connections() -> None
     (rules,) = [part for part in only(wish(facts), Ruleset) if isinstance(part, Ruleset) and part.namespace == HOST_NS]
     zones = [line for line in rules.text.splitlines() if "ct zone set" in line]
     assert len({line.rpartition(" ")[2] for line in zones}) == len(zones) == 2
+
+
+def test_a_firewall_that_stands_in_the_way_lets_our_bridges_pass() -> None:
+    state = HostState(walls=("ip filter FORWARD",))
+    assert only(wish(cloud(guest(0)), state), Admission) == [Admission("ip filter FORWARD")]
+    assert not wish(cloud(), state).parts
 
 
 def test_leases_of_ports_that_are_gone_are_forgotten() -> None:
