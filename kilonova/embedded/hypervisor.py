@@ -8,9 +8,11 @@ their own and outlive the daemons.
 from __future__ import annotations
 
 import contextlib
+import grp
 import logging
 import os
 import shutil
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -54,6 +56,7 @@ class Hypervisor:
         if lacking is not None:
             raise EmbeddedError(lacking)
         _clear_leftovers()
+        _open_kvm()
         supervisor = Supervisor(self._state / "run", self._state / "logs", on_event=self._on_event)
         self._supervisor = supervisor
         environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
@@ -80,9 +83,16 @@ def _clear_leftovers() -> None:
             Path("/run", f"{name}.pid").unlink()
 
 
-def _answers() -> bool:
-    import socket
+def _open_kvm() -> None:
+    """Give /dev/kvm to its group, as udev would: libvirt's look at QEMU's abilities takes a minute where it may not."""
+    device = Path("/dev/kvm")
+    with contextlib.suppress(OSError, KeyError):
+        if device.exists() and device.stat().st_mode & 0o060 != 0o060:
+            os.chown(device, 0, grp.getgrnam("kvm").gr_gid)
+            device.chmod(0o660)
 
+
+def _answers() -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(2.0)
         try:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import libvirt
+import msgspec
 
 from kilonova.base import log
 from kilonova.base.errors import BuildFailed, Fault, NeighbourUnavailable, NotSupported
@@ -40,6 +41,7 @@ class LibvirtDriver:
         default = "qemu:///system" if self._is_root else "qemu:///session"
         self._connection = Connection(options.connection_uri or default)
         self._virt_type = options.virt_type
+        self._facts: Node | None = None
 
     def start(self) -> None:
         """Connect and choose between KVM and TCG."""
@@ -67,14 +69,15 @@ class LibvirtDriver:
 
     def node(self) -> Node:
         """The host as it is, with the use that our guests make of it."""
-        connection = self._connection.get()
-        node = node_of(
-            connection,
-            uuid=self._node_uuid,
-            host=self._host,
-            virt_type=self._virt_type,
-            instances=self._instances,
-        )
+        if self._facts is None:
+            self._facts = node_of(
+                self._connection.get(),
+                uuid=self._node_uuid,
+                host=self._host,
+                virt_type=self._virt_type,
+                instances=self._instances,
+            )
+        node = msgspec.structs.replace(self._facts)
         for domain in self._domains():
             try:
                 state, memory, _, cpus, _ = domain.info()
