@@ -149,7 +149,7 @@ def _stripped(raw: Any) -> Any:
 
 
 def _body(operation: Operation, raw: Any, version: Version, *, legacy: bool) -> Body | None:
-    if operation.body is None:
+    if operation.body is None or (raw is None and operation.body.nullable):
         return None
     try:
         return operation.body.decode(raw, version, lax=legacy)

@@ -62,9 +62,10 @@ def wire(
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """Base of all request bodies."""
+    """Base of all request bodies. ``nullable``: null is taken too, and handed to the handler as None."""
 
     forbid_unknown: ClassVar[bool] = True
+    nullable: ClassVar[bool] = False
 
     @classmethod
     def decode(cls, raw: object, version: Version, *, lax: bool = False) -> Self:
@@ -169,7 +170,7 @@ def _lift_body(cls: type[Body], value: Any, raw: Any) -> Body:
             try:
                 item = how.check(item)
             except ValueError as error:
-                raise ValidationFailed(field=how.name or name, value=_brief(item), reason=str(error)) from None
+                raise ValidationFailed(field=how.name or name, value=_shown(item), reason=str(error)) from None
         given[name] = item
     return cls(**_with_absent(cls, given))
 
@@ -206,7 +207,7 @@ def explain(text: str, raw: object) -> BadRequest:
     reason = _told(reason, value)
     if not name:
         return BadRequest(reason)
-    return ValidationFailed(field=name, value=_brief(value), reason=reason)
+    return ValidationFailed(field=name, value=_shown(value), reason=reason)
 
 
 _MISSING = re.compile(r"Object missing required field `(.+)`")
@@ -227,6 +228,11 @@ def _told(reason: str, value: Any) -> str:
     if found := _EXPECTED.fullmatch(reason):
         return f"{_brief(value)} is not of type {_KINDS[found[1]]!r}"
     return reason
+
+
+def _shown(value: Any) -> str:
+    shown = str(value)
+    return shown if len(shown) <= 600 else shown[:600] + "…"
 
 
 def _brief(value: Any) -> str:
@@ -262,10 +268,12 @@ class Query(Body):
                 raw[name] = values if _takes_list(known[name].type) else values[-1]
         try:
             wired = msgspec.convert(raw, type=made, strict=False)
+            return typing.cast(Self, _lift(wired, raw))
         except msgspec.ValidationError as error:
             fault = explain(str(error), raw)
-            raise BadRequest(fault.message.replace("field/attribute", "query parameters", 1)) from None
-        return typing.cast(Self, _lift(wired, raw))
+        except ValidationFailed as failed:
+            fault = failed
+        raise BadRequest(fault.message.replace("field/attribute", "query parameters", 1))
 
 
 def _takes_list(hint: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -244,5 +244,7 @@ class ConsoleOutput(Body):
 
 class Lock(Body):
     """The action lock."""
+
+    nullable: ClassVar[bool] = True
 
     locked_reason: Annotated[Annotated[str, Meta(min_length=1, max_length=255)] | UnsetType, wire()] = UNSET

@@ -67,19 +67,16 @@ def hints(page: Page[Server]) -> dict[str, dict[str, list[str]]]:
     with sources.call.services.cells.api.read() as tx:
         for server in page.objects:
             if server.uuid not in found:
-                spec = request_specs.find(tx, server.uuid)
+                spec = request_specs.get(tx, server.uuid)
                 found[server.uuid] = spec.hints if spec is not None else {}
     return found
 
 
 def groups(page: Page[Server]) -> dict[str, list[str]]:
     """The server group of each server, as a list of none or one."""
-    found: dict[str, list[str]] = {}
+    uuids = [server.uuid for server in page.objects]
     with page.env.call.services.cells.api.read() as tx:
-        for server in page.objects:
-            group = server_groups.of_server(tx, server.uuid)
-            found[server.uuid] = [group.uuid] if group is not None else []
-    return found
+        return {uuid: [group.uuid] for uuid, group in server_groups.of_servers(tx, uuids).items()}
 
 
 def host_states(page: Page[Server]) -> dict[str, str]:

@@ -81,7 +81,8 @@ def _check_host(call: Call[Any], host: str | None, node: str | None) -> None:
 
 
 def _hints(body: CreateServer) -> dict[str, list[str]]:
-    given_hints: Mapping[str, Any] = given(body.hints, None) or given(body.old_hints, None) or {}
+    nothing: dict[str, Any] = {}
+    given_hints: Mapping[str, Any] = given(body.hints, nothing) or given(body.old_hints, nothing)
     found: dict[str, list[str]] = {}
     for key, value in given_hints.items():
         items = value if isinstance(value, list) else [value]

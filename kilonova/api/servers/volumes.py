@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UnsetType
 
 from kilonova.api.call import Call
 from kilonova.api.servers.bodies import DeviceEntry, LegacyDevice, NewServer, given
@@ -55,8 +56,8 @@ def _request(entry: DeviceEntry) -> DeviceRequest:
 
 
 def _size(entry: LegacyDevice) -> int | None:
-    size: int | str = given(entry.volume_size, 0)
-    return int(size) or None
+    size = entry.volume_size
+    return None if isinstance(size, UnsetType) else int(size)
 
 
 def _legacy_requests(entries: Sequence[LegacyDevice], *, image_given: bool) -> list[DeviceRequest]:
