@@ -175,7 +175,9 @@ def identity(site: Site) -> dict[str, object]:
     grants += [["admin", "admin", "admin"], ["admin", "demo", "admin"], ["demo", "demo", "member"]]
     users = {name: {"password": site.secrets[name]} for name in (*service_users, "admin", "demo")}
     return {"roles": ["admin", "manager", "member", "reader", "service"], "projects": ["admin", "demo", "service"],
-            "users": users, "grants": grants, "region": REGION, "catalog": site.catalog()}
+            "users": users, "grants": grants,
+            # Volumes are made in their owners' projects by a login of the compute service.
+            "inherited": [["nova", "member"]], "region": REGION, "catalog": site.catalog()}
 
 
 def write_settings(site: Site) -> None:

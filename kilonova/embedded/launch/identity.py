@@ -1,8 +1,8 @@
 """Inside Keystone's own process, before it serves: users, projects, roles and the catalog as a file wants them.
 
 The file (JSON) holds `roles`, `projects`, `users` ({name: {password, project, roles}}), `grants`
-([[user, project, role]]), `region` and `catalog` ([{type, name, url}]). Repeating it changes nothing; a changed
-password or URL is brought in.
+([[user, project, role]]), `inherited` ([[user, role]] in every project), `region` and `catalog`
+([{type, name, url}]). Repeating it changes nothing; a changed password or URL is brought in.
 """
 
 import importlib
@@ -81,6 +81,9 @@ class Identity:
                     self.users[user], self.projects[project], self.roles[role])
             except self.errors.Conflict:
                 continue
+        for user, role in self.wanted.get("inherited", []):
+            self.apis.assignment_api.create_grant(
+                self.roles[role], user_id=self.users[user], domain_id=DOMAIN, inherited_to_projects=True)
         try:
             self.apis.assignment_api.create_system_grant_for_user(self.users["admin"], self.roles["admin"])
         except self.errors.Conflict:
