@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Boolean, Column, ColumnElement, Integer, Select, and_, exists, false, not_, or_, select
+from sqlalchemy import Boolean, Column, ColumnElement, Integer, Select, and_, exists, false, literal, not_, or_, select
 
 from kilonova.core.network import Nic
 from kilonova.core.server import Server
@@ -177,19 +177,20 @@ def _after(order: list[tuple[Column[Any], bool]], marker: Server) -> ColumnEleme
     equal: list[ColumnElement[bool]] = []
     for column, ascending in order:
         value = value_of(marker, column)
+        bound = literal(value, column.type)
         beyond: ColumnElement[bool]
         if ascending:
-            beyond = column.is_not(None) if value is None else column > value
+            beyond = column.is_not(None) if value is None else column > bound
         elif value is None:
             beyond = false()
         else:
-            beyond = or_(column < value, column.is_(None)) if column.nullable else column < value
+            beyond = or_(column < bound, column.is_(None)) if column.nullable else column < bound
         choices.append(and_(*equal, beyond))
-        equal.append(column.is_(None) if value is None else column == value)
+        equal.append(column.is_(None) if value is None else column == bound)
     column, ascending = order[0]
-    first = value_of(marker, column)
-    if column.nullable or first is None:
+    if column.nullable:
         return or_(*choices)
+    first = literal(value_of(marker, column), column.type)
     # Said on its own, the bound of the first column lets the database begin in the index at the marker.
     return and_(column >= first if ascending else column <= first, or_(*choices))
 
