@@ -8,23 +8,31 @@ state directory goes on with what is there, also after a kill.
 from __future__ import annotations
 
 import dataclasses
+import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from kilonova.base import config, log
 from kilonova.base.errors import Conflict, NotFound
 from kilonova.base.service import Service
 from kilonova.base.timers import Timers
+from kilonova.clients.options import NeutronOptions
+from kilonova.clients.session import Login
 from kilonova.cmd import compose, http, settings
 from kilonova.cmd.settings import Layout
 from kilonova.core.flavor import Flavor
+from kilonova.embedded.hypervisor import Hypervisor
 from kilonova.embedded.neighbours import Neighbours
+from kilonova.embedded.plane.facts import RestFacts
+from kilonova.embedded.plane.plane import Plane, available
 from kilonova.embedded.ports import Ports
-from kilonova.store import flavors
-from kilonova.store.cells import CELL0_UUID
+from kilonova.embedded.settings import REGION
+from kilonova.store import cell_mappings, flavors
+from kilonova.store.cell_mappings import CELL0_UUID, CellMapping
 from kilonova.store.session import Database, Tx
 
 LOG = log.of(__name__)
@@ -59,7 +67,7 @@ class Cloud:
     def __init__(self, wishes: Wishes, *, say: Callable[[str], None]) -> None:
         self.wishes, self._say = wishes, say
         self.layout = Layout(wishes.state.absolute(), Ports.moved(wishes.port_offset))
-        self.neighbours = Neighbours(self.layout.state, ports=self.layout.ports, on_event=lambda event: say(str(event)))
+        self.neighbours = Neighbours(self.layout.state, ports=self.layout.ports, on_event=lambda event: say(event.text))
         self._running: list[Service] = []
         self._stops: list[Callable[[], None]] = []
 
@@ -101,7 +109,7 @@ class Cloud:
                 waits.append(pool.submit(database.sync))
             for wait in waits:
                 wait.result()
-        api.write(lambda tx: compose.register_cells(tx, cells))
+        api.write(lambda tx: _ensure_cells(tx, cells))
         api.write(_ensure_flavors)
         api.close()
 
@@ -127,12 +135,33 @@ class Cloud:
     def _hosts(self, site: compose.Site, driver: str) -> list[Service]:
         cells = [m.uuid for m in site.cells.all() if m.uuid != CELL0_UUID]
         if driver == "libvirt":
-            return [
-                *compose.network_plane(site, self.layout, self.neighbours),
-                *compose.hosts(site, [(socket.gethostname(), cells[0])], driver=driver),
-            ]
+            self._start_hypervisor(site)
+            return compose.hosts(site, [(site.process.host, cells[0])], driver=driver)
         names = [(f"host-{number + 1}", cells[number % len(cells)]) for number in range(self.wishes.hosts)]
         return compose.hosts(site, names, driver=driver)
+
+    def _start_hypervisor(self, site: compose.Site) -> None:
+        """libvirt's daemons, where the machine does not run them, and the networks of guests; as root only."""
+        if os.geteuid() != 0:
+            self._say("guests use QEMU's own network: bridges need root")
+            return
+        daemons = Hypervisor(self.layout.state, on_event=lambda event: self._say(event.text))
+        daemons.start()
+        self._stops.append(daemons.stop)
+        usable, reason = available()
+        if not usable:
+            raise RuntimeError(f"real guests need networks: {reason}")
+        session: Any = Login(config.read(NeutronOptions, site.conf)).session
+        facts = RestFacts(session, region=REGION)
+        networks = Plane(
+            self.layout.state,
+            facts,
+            metadata=str(self.layout.metadata_socket),
+            secret=self.neighbours.credentials.metadata_proxy_shared_secret,
+            host=site.process.host,
+        )
+        networks.start()
+        self._stops.append(networks.stop)
 
     def _serve(self, application: object, address: tuple[str, int] | str, name: str, threads: int) -> None:
         self._stops.append(http.serve(application, address, name=name, threads=threads))
@@ -150,11 +179,10 @@ class Cloud:
 
     def _await_hosts(self, site: compose.Site, seconds: float = 120.0) -> None:
         """Until every host is up and has room in Placement."""
-        wanted = 1 if self.wishes.driver == "libvirt" else 1
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             found = site.neighbours.placement.candidates([("resources", "VCPU:1"), ("limit", "1")])
-            if len(found.requests) >= wanted:
+            if found.requests:
                 return
             time.sleep(0.1)
         raise TimeoutError(f"no host came up within {seconds:.0f} s: see {self.layout.log}")
@@ -178,6 +206,15 @@ def choose_driver(wanted: str) -> tuple[str, str]:
     if wanted == "libvirt" and not usable:
         raise RuntimeError(f"libvirt cannot be used here: {why}")
     return ("libvirt", why) if usable else ("fake", f"libvirt cannot be used: {why}")
+
+
+def _ensure_cells(tx: Tx, wanted: Sequence[CellMapping]) -> None:
+    known = {mapping.uuid: mapping for mapping in cell_mappings.listing(tx)}
+    for mapping in wanted:
+        if mapping.uuid not in known:
+            cell_mappings.insert(tx, mapping)
+        elif known[mapping.uuid] != mapping:
+            cell_mappings.update(tx, mapping)
 
 
 def _ensure_flavors(tx: Tx) -> None:

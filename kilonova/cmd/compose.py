@@ -9,20 +9,21 @@ from __future__ import annotations
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from kilonova.api.call import Services
 from kilonova.base import config, log
+from kilonova.base.bus_local import LocalBus
 from kilonova.base.engine import Hosts
 from kilonova.base.flow import Run
-from kilonova.base.bus_local import LocalBus
 from kilonova.base.rpc import Bus, client, handler
 from kilonova.base.service import Service
 from kilonova.base.timers import Timers
-from kilonova.cmd.options import ApiDatabaseOptions, ConductorOptions, DatabaseOptions, ProcessOptions
 from kilonova.clients.neighbours import Neighbours, connect
 from kilonova.clients.neighbours import read_options as read_neighbours
+from kilonova.cmd.options import ApiDatabaseOptions, ConductorOptions, DatabaseOptions, ProcessOptions
 from kilonova.conductor.drive import Driver
 from kilonova.conductor.liveness import Liveness
 from kilonova.conductor.reach import CellHosts, NoHosts
@@ -39,6 +40,7 @@ from kilonova.scheduler.options import FilterOptions, SchedulerOptions
 from kilonova.scheduler.service import SchedulerService
 from kilonova.store.cells import CELL0_UUID, Cells
 from kilonova.store.session import Database
+from kilonova.virt.roles import Driver as Hypervisor
 
 LOG = log.of(__name__)
 
@@ -95,7 +97,7 @@ class Site:
         from kilonova.base.bus_oslo import OsloBus
 
         return Buses(
-            OsloBus(self.conf, url=url), lambda uuid: OsloBus(self.conf, url=self.cells.cell(uuid).transport_url)
+            OsloBus(self.conf, url=url), lambda uuid: OsloBus(self.conf, url=self.cells.get(uuid).transport_url)
         )
 
     @functools.cached_property
@@ -196,15 +198,16 @@ def conductor(site: Site, *, cells: Iterable[str] | None = None) -> Service:
             states=states,
             scheduler=site.all_schedulers,
         )
-        handle = handler(Conductor, answers)
-        service.serve(
-            lambda cell=cell, handle=handle: site.buses.cell(cell).serve("conductor", site.process.host, handle)
-        )
+        service.serve(functools.partial(_serve_conductor, site, cell, answers))
     service.every(1.0, driver.sweep, name="sweep", first=0.2)
     service.every(5.0, driver.renew_leases, name="renew leases", first=5.0)
     service.on_stop(driver.close)
     _keep_record(site, service, "nova-conductor")
     return service
+
+
+def _serve_conductor(site: Site, cell: str, answers: Conductor) -> Callable[[], None]:
+    return site.buses.cell(cell).serve("conductor", site.process.host, handler(Conductor, answers))
 
 
 def _driver(site: Site, served: list[str], liveness: dict[str, Liveness]) -> Driver:
@@ -272,3 +275,65 @@ def _keep_record(site: Site, service: Service, binary: str) -> None:
             answers.join(host=host, binary=binary, version=GENERATION, node=None)
 
     service.every(site.heartbeats.report_interval, beat, name=f"{binary} heartbeat", first=0.5)
+
+
+def hosts(site: Site, names: Sequence[tuple[str, str]], *, driver: str) -> list[Service]:
+    """nova-compute for (host name, cell) pairs; the cell is "" for a program that knows its bus only."""
+    from kilonova.compute.host import ComputeHost, Shared
+    from kilonova.compute.options import ComputeOptions
+    from kilonova.compute.service import compute_service
+
+    shared = Shared(
+        site.neighbours,
+        timers=site.timers,
+        options=config.read(ComputeOptions, site.conf),
+        heartbeats=site.heartbeats,
+    )
+    cell_of = dict(names)
+    found = [
+        ComputeHost(name, made, bus=site.buses.cell(cell_of[name]), shared=shared)
+        for name, made in _drivers(site, list(cell_of), driver=driver)
+    ]
+    return [compute_service(found, shared)]
+
+
+def _drivers(site: Site, names: list[str], *, driver: str) -> list[tuple[str, Hypervisor]]:
+    state = Path(site.process.state_path)
+    if driver == "fake":
+        from kilonova.virt.fake.driver import FakeHypervisors
+        from kilonova.virt.fake.options import FakeOptions
+
+        made = FakeHypervisors(state / "fake", options=config.read(FakeOptions, site.conf), names=names)
+        return [(name, simulated) for name, simulated in made.drivers()]
+    if driver.startswith("libvirt"):
+        from kilonova.virt.identity import identity
+        from kilonova.virt.libvirt.driver import LibvirtDriver
+        from kilonova.virt.libvirt.options import LibvirtOptions
+
+        options = config.read(LibvirtOptions, site.conf)
+        node = str(identity(state))
+        return [(name, LibvirtDriver(options, host=name, node_uuid=node, state=state)) for name in names]
+    raise config.BadConfig(f"[DEFAULT] compute_driver {driver} is not known: libvirt or fake")
+
+
+def metadata_application(site: Site, *, secret: str = "") -> Any:
+    """The WSGI application of the metadata service."""
+    from kilonova.metadata.application import Options, make_application
+    from kilonova.metadata.options import MetadataOptions
+    from kilonova.metadata.records import StoredRecords
+
+    options = config.read(MetadataOptions, site.conf)
+    shared_secret = secret or options.metadata_proxy_shared_secret
+    lookup = StoredRecords(site.cells, site.neighbours.neutron, domain=options.dhcp_domain)
+    behind_proxy = options.service_metadata_proxy or bool(secret)
+    return make_application(lookup, shared_secret, Options(behind_proxy=behind_proxy))
+
+
+def probe_libvirt() -> tuple[bool, str]:
+    """Whether real guests can be run here, with the reason."""
+    from kilonova.virt.libvirt import probe
+
+    lacking = probe.missing()
+    if lacking is not None:
+        return False, lacking
+    return True, probe.accelerator().reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import shutil
 import signal
 import subprocess
@@ -59,9 +60,9 @@ def _run(state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: i
     begun = time.monotonic()
     (state_dir / "logs").mkdir(parents=True, exist_ok=True)
     log.configure(service="kilonova", file=state_dir / "logs" / "kilonova.log")
-    told_to_stop: list[int] = []
+    told_to_stop: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda n, _: told_to_stop.append(n))
+        signal.signal(number, lambda n, _: told_to_stop.put(n))
     try:
         wishes = Wishes(state_dir, driver, hosts, cells, port_offset, image or demo.built_image())
         cloud = Cloud(wishes, say=click.echo)
@@ -73,8 +74,7 @@ def _run(state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: i
     click.echo(f"clouds.yaml: {cloud.layout.clouds} (clouds kilonova, kilonova-demo)")
     click.echo(f"ready after {time.monotonic() - begun:.1f} s")
     sys.stdout.flush()
-    while not told_to_stop:
-        signal.pause()
+    told_to_stop.get()
     cloud.stop()
     told.release(cloud.layout)
     return 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 from kilonova.embedded.neighbours import ServiceCredentials
 from kilonova.embedded.ports import Ports
-from kilonova.store.cells import CELL0_UUID, CellMapping
+from kilonova.store.cell_mappings import CELL0_UUID, CellMapping
 
 SERVICE_TYPES = {"placement": "placement", "neutron": "network", "cinder": "volumev3", "glance": "image"}
 
@@ -58,8 +59,6 @@ class Layout:
         return [cell0, *(self._cell(number) for number in range(1, count + 1))]
 
     def _cell(self, number: int) -> CellMapping:
-        import uuid
-
         return CellMapping(
             uuid=str(uuid.uuid5(uuid.NAMESPACE_URL, f"kilonova:cell{number}")),
             name=f"cell{number}",

@@ -6,6 +6,7 @@ import datetime
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,7 +110,7 @@ def status(layout: Layout) -> Status:
     return Status(table(("part", "port", "health", "memory", "pid", "note"), rows), healthy)
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Columns aligned."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in [head, *rows]]
@@ -128,10 +129,17 @@ def connection(state_dir: Path, cloud: str) -> Any:
 def _get(cloud: Any, path: str) -> dict[str, Any]:
     answer = cloud.compute.get(path, headers={"OpenStack-API-Version": "compute 2.96"})
     if answer.status_code != 200:
-        reason = next(iter(answer.json().values()), {}).get("message", answer.text)
-        raise click.ClickException(str(reason))
+        raise click.ClickException(_reason(answer))
     found: dict[str, Any] = answer.json()
     return found
+
+
+def _reason(answer: Any) -> str:
+    try:
+        fault: dict[str, Any] = next(iter(answer.json().values()))
+        return str(fault["message"])
+    except (ValueError, StopIteration, KeyError, TypeError):
+        return f"{answer.status_code} {answer.text[:500]}"
 
 
 def _server_id(cloud: Any, name: str) -> str:
@@ -173,8 +181,7 @@ def trace(cloud: Any, subject: str) -> str:
     for run in found:
         head = f"{run['flow']} {run['subject']} [{run['status']}]"
         lines.append(f"{_clock(run['created_at'])} {head} request {run['request_id']} in {run['where']}")
-        for step in run["steps"]:
-            lines.append(_step_line(step))
+        lines += [_step_line(step) for step in run["steps"]]
     return "\n".join(lines) or "nothing is recorded"
 
 

@@ -1,7 +1,7 @@
 """libvirt's daemons for real guests, where the machine does not run them itself.
 
-A machine with systemd runs libvirtd already, and then it is used as it is. Elsewhere (containers, rescue systems) root may
-start it, with virtlogd for the guests' console logs, as supervised children like the neighbours. Guests are processes of
+A machine with systemd runs libvirtd already, and then it is used as it is. Elsewhere (in containers) root may start it,
+with virtlogd for the console logs of guests, as supervised children like the neighbours. Guests are processes of
 their own and outlive the daemons.
 """
 

@@ -88,15 +88,20 @@ def _hand_over_one(env: Env, state: ScheduleState, server: str, selections: list
     db = env.cells.database(cell)
     request = _build_request(env, server)
     if request is not None:
-        record = _in_cell(request.server, selections[0])
-        db.write(lambda tx: servers.insert(tx, record, request.devices))
-        if not env.cells.api.write(lambda tx: _take(tx, request, cell)):
-            request = None
+        request = _enter(env, request, selections[0])
     if request is None and not _belongs_to(env, server, cell):
         db.write(lambda tx: servers.hard_delete(tx, server))
         env.placement.release(server)
         return
     _begin_build(env, server, cell, selections, request)
+
+
+def _enter(env: Env, request: BuildRequest, selection: Selection) -> BuildRequest | None:
+    """Enter the server in the cell and take its request; None when a delete has taken it first."""
+    record = _in_cell(request.server, selection)
+    env.cells.database(selection.cell).write(lambda tx: servers.insert(tx, record, request.devices))
+    taken = env.cells.api.write(lambda tx: _take(tx, request, selection.cell))
+    return request if taken else None
 
 
 def _in_cell(server: Server, selection: Selection) -> Server:

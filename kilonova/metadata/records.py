@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from kilonova.base.errors import ServerNotFound
+from kilonova.clients.neutron import Neutron
+from kilonova.core.device import BlockDevice
 from kilonova.core.metadata import InstanceMetadata
 from kilonova.core.metadata_record import record_of
 from kilonova.core.server import Guest, Server
-from kilonova.clients.neutron import Neutron
-from kilonova.core.device import BlockDevice
 from kilonova.store import devices, servers
 from kilonova.store.cells import Cells
 from kilonova.store.session import Tx
@@ -18,7 +18,7 @@ PASSWORD: Final = "password"  # noqa: S105
 
 
 class StoredRecords:
-    """Implements ``Lookup``. Without Neutron's headers an address is looked up in Neutron: it knows whose port it is."""
+    """Implements ``Lookup``. Without its headers Neutron is asked whose port an address is."""
 
     def __init__(self, cells: Cells, neutron: Neutron, *, domain: str) -> None:
         self._cells, self._neutron, self._domain = cells, neutron, domain
