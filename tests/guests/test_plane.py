@@ -275,6 +275,19 @@ def test_guests_cannot_pretend_to_be_another(world: World) -> None:
     assert reach(second, "10.211.0.10", 22) == ""
 
 
+def test_a_tap_whose_port_is_not_known_yet_sends_nothing(world: World) -> None:
+    world.neutron.facts = cloud(guest(0))
+    world.plane.reconcile_once()
+    first, early = world.plug(guest(0)), world.plug(guest(1))
+    world.lease(first)
+    world.serve(first, 22)
+    shell("ip", "-n", early, "addr", "add", "10.211.0.11/24", "dev", "eth0")
+    assert reach(early, "10.211.0.10", 22) == ""
+    world.neutron.facts = cloud(guest(0), guest(1))
+    world.plane.reconcile_once()
+    assert reach(early, "10.211.0.10", 22) == "10.211.0.11"
+
+
 def test_an_address_given_to_another_port_is_leased_to_it(world: World) -> None:
     world.plane.reconcile_once()
     world.lease(world.plug(guest(0)))

@@ -320,12 +320,11 @@ class _Desire:
             for port in self.guests
             if port.port_security_enabled
         ]
-        known = {port.tap for port in self.guests}
-        strangers = {tap for bridge in bridges for tap in self.state.members.get(bridge, ()) if tap not in known}
+        unfiltered = {port.tap for port in self.guests if not port.port_security_enabled}
         groups = {group: frozenset(addresses) for group, addresses in members.items()}
         zones = {name: _zone(name) for name in bridges - set(external.values())}
         bodies = {
-            "bridge": filters.guest_filters(secured, groups, strangers),
+            "bridge": filters.guest_filters(secured, groups, unfiltered),
             "inet": filters.connection_marks(bridges, zones),
             "ip": filters.masquerade(external, bridges),
         }

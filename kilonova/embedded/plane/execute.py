@@ -138,7 +138,10 @@ class Executor:
     def _ensure_bridge(self, part: Bridge) -> None:
         ip = self._commands.ip
         if not self._exists(HOST, part.name):
-            ip(HOST, "link", "add", "name", part.name, "type", "bridge")
+            # An address of its own, else it takes one of its members' and changes it as they come and go.
+            mac = f"02{filters.digest(part.name)[:10]}"
+            address = ":".join(mac[at : at + 2] for at in range(0, 12, 2))
+            ip(HOST, "link", "add", "name", part.name, "address", address, "type", "bridge")
         quiet = ["stp_state", "0", "forward_delay", "0", "mcast_snooping", "0"]
         ip(HOST, "link", "set", "dev", part.name, "type", "bridge", *quiet)
         filtered = ["nf_call_iptables", "1", "nf_call_ip6tables", "1"]

@@ -2,7 +2,7 @@
 
 Security groups are filtered on the bridge, per tap device, where spoofed frames are seen too. The bridge family knows
 no connections on every kernel, so the connection's state is noted in the packet's mark by the IP hooks (which bridged
-frames pass through br_netfilter) and read from there: bit ESTABLISHED, bit INVALID.
+frames pass through br_netfilter) and read from there: bit ESTABLISHED, bit INVALID. Bit KNOWN goes the other way.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from kilonova.embedded.plane.facts import Port, Rule
 
 ESTABLISHED = 0x10000000
 INVALID = 0x20000000
+KNOWN = 0x40000000
 FAMILIES = ("bridge", "inet", "ip")
 
 PROTOCOLS = {
@@ -87,21 +88,27 @@ class GuestPort:
     rules: tuple[Rule, ...]
 
 
-def guest_filters(ports: Iterable[GuestPort], groups: Mapping[str, frozenset[str]], strangers: Iterable[str]) -> str:
+def guest_filters(ports: Iterable[GuestPort], groups: Mapping[str, frozenset[str]], unfiltered: Iterable[str]) -> str:
     """The chains of the bridge family. `groups` maps a group to its members' addresses.
 
-    `strangers` are tap devices in our bridges that no port is known for: all their frames are dropped.
+    `unfiltered` are the taps of ports without port security. A tap that is neither theirs nor of `ports` is not marked
+    as known, so that `connection_marks` drops what it sends: a guest may come before its port is known here.
     """
     chains: list[str] = []
-    sent: list[str] = [f'"{tap}" : drop' for tap in sorted(strangers)]
-    received = list(sent)
+    sent: list[str] = []
+    received: list[str] = []
+    known = {f'"{tap}"' for tap in unfiltered}
     for guest in sorted(ports, key=lambda guest: guest.port.id):
         tap, name = guest.port.tap, re.sub(r"\W", "_", guest.port.id[:11])
+        known.add(f'"{tap}"')
         chains.append(chain(f"sent_{name}", _sent(guest, groups)))
         chains.append(chain(f"received_{name}", _received(guest, groups)))
         sent.append(f'"{tap}" : jump sent_{name}')
         received.append(f'"{tap}" : jump received_{name}')
-    # Priority 100 lies after br_netfilter's hook: the mark is set by then.
+    mark = f"meta mark set meta mark or {KNOWN:#x}"
+    taps = [f"iifname {{ {', '.join(sorted(known))} }} {mark}"] if known else []
+    # Before br_netfilter's hook at priority 0, so that the IP hooks see the mark; the filter after it, to see theirs.
+    chains.append(chain("known", [f'iifname != "tap*" {mark}', *taps], "filter hook prerouting priority -300"))
     chains.append(chain("from_guest", _map("iifname", sent), "filter hook prerouting priority 100"))
     chains.append(chain("to_guest", _map("oifname", received), "filter hook postrouting priority 0"))
     return "\n".join(chains)
@@ -244,10 +251,12 @@ def connection_marks(bridges: Iterable[str], zones: Mapping[str, int]) -> str:
         f"ct state invalid meta mark set meta mark or {INVALID:#x}",
     ]
     zoned = [f'iifname "{name}" ct zone set {zone}' for name, zone in sorted(zones.items())]
+    unknown = f"meta mark & {KNOWN:#x} == 0 drop"
+    entering = [f"iifname {{ {names} }} {what}" for what in (*notes, unknown)]
     return "\n".join(
         [
             chain("zones", zoned, "filter hook prerouting priority -300"),
-            chain("noted", [f"iifname {{ {names} }} {note}" for note in notes], "filter hook prerouting priority -150"),
+            chain("noted", entering, "filter hook prerouting priority -150"),
             chain("routed", [f"oifname {{ {names} }} {note}" for note in notes], "filter hook forward priority -150"),
             chain("told", [f"oifname {{ {names} }} {note}" for note in notes], "filter hook output priority -150"),
         ]
