@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 import jsonschema
+import msgspec
 from falcon import testing
 
 from kilonova.api.application import make_application
@@ -80,17 +81,18 @@ class Answered:
 class Cloud:
     """The API with its databases, and what tests put into them."""
 
-    def __init__(self, folder: Path, *, reference: Path | None, options: Options | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, reference: Path | None, options: Options | None = None, **neighbours: Any
+    ) -> None:
         self.cells = make_cells(folder)
         self.cell = next(mapping.uuid for mapping in self.cells.all() if mapping.uuid != CELL0_UUID)
         self.placement = DummyPlacement()
         self.reference = reference
         parts: dict[str, Any] = dict.fromkeys(("neutron", "cinder", "glance", "conductor", "compute"))
+        parts |= {"placement": self.placement, "keystone": DummyKeystone(), **neighbours}
         options = options or Options()
         handed = Services(
             cells=self.cells,
-            placement=self.placement,  # type: ignore[arg-type]
-            keystone=DummyKeystone(),
             policy=Enforcer(),
             options=options,
             **parts,
@@ -100,6 +102,11 @@ class Cloud:
     def close(self) -> None:
         self.cells.close()
         self.cells.api.close()
+
+    def break_cell(self) -> None:
+        """From now on the cell's database cannot be reached."""
+        mapping = self.cells.get(self.cell)
+        self.cells.update(msgspec.structs.replace(mapping, database_url="sqlite:////no/such/folder/cell.db"))
 
     def add_host(self, host: str, *, vcpus: int = 8, stats: dict[str, str] | None = None) -> Node:
         """A nova-compute that is up, mapped into the cell, with one node named like it."""
