@@ -187,7 +187,8 @@ class Cloud:
         assert self.reference is not None
         schema = schema_of(self.reference, method, path, version, action=action)
         if schema is not None:
-            jsonschema.Draft202012Validator(schema).validate(content)
+            formats = jsonschema.FormatChecker(["ipv4", "ipv6", "uuid"])
+            jsonschema.Draft202012Validator(schema, format_checker=formats).validate(content)
 
 
 def schema_of(reference: Path, method: str, path: str, version: str, *, action: Any) -> dict[str, Any] | None:
