@@ -75,8 +75,16 @@ def connect(options: Options, *, connections: int = 32) -> Neighbours:
     service = login(options.service_user) if has_service else None
 
     def http(name: str, section: NeighbourOptions, service_type: str, override: str | None = None) -> Neighbour:
+        vouch = name == "cinder"
+        beside = service or (login(section) if vouch else None)
         return Neighbour(
-            name, section, login=login(section), service_type=service_type, service=service, override=override
+            name,
+            section,
+            login=login(section),
+            service_type=service_type,
+            service=beside,
+            override=override,
+            vouch=vouch,
         )
 
     cinder_type = options.cinder.catalog_info.split(":")[0] or "volumev3"

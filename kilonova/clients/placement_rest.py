@@ -99,8 +99,8 @@ class RestPlacement:
         answer = self._send("GET", f"/resource_providers/{provider}/allocations")
         if answer.status_code == 404:
             return {}
-        found: dict[str, dict[str, Any]] = self._expect(answer, 200)["allocations"]
-        return found
+        found = self._expect(answer, 200)["allocations"]
+        return {consumer: {"resources": held["resources"]} for consumer, held in found.items()}
 
     def usages(self, project_id: str, user_id: str | None = None) -> dict[str, int]:
         params = {"project_id": project_id} | ({"user_id": user_id} if user_id else {})

@@ -109,6 +109,9 @@ class Login:
 class Neighbour:
     """Requests to one service. Paths begin behind its endpoint: ``/v2.0/ports``.
 
+    ``service``: whose token goes beside a user's, and with ``vouch`` beside our own as well: a service that asks the
+    compute API back before it lets go of something does not when it sees that the request comes from there.
+
     Answers below 500 are returned for the caller to judge, except 401 and 403 to our own login; all else that goes
     wrong is NeighbourUnavailable.
     """
@@ -122,7 +125,9 @@ class Neighbour:
         service_type: str,
         service: Login | None = None,
         override: str | None = None,
+        vouch: bool = False,
     ) -> None:
+        self._vouch = vouch
         self.name, self._options, self._login, self._service = name, options, login, service
         self._type = options.service_type or service_type
         self._override = options.endpoint_override or override
@@ -240,8 +245,8 @@ class Neighbour:
             sent["X-OpenStack-Request-ID"] = request_id
         if token:
             sent["X-Auth-Token"] = token
-            if self._service is not None:
-                sent["X-Service-Token"] = self._service.token()
+        if self._service is not None and (token or self._vouch):
+            sent["X-Service-Token"] = self._service.token()
         return sent
 
     def _fail(self, reason: str, error: BaseException | None = None) -> NoReturn:

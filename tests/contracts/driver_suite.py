@@ -54,7 +54,7 @@ def a_guest(name: str = "one", **more: Any) -> Guest:
         name=name,
         hostname=name,
         flavor=flavor,
-        created_at=datetime.datetime.now(datetime.timezone.utc),
+        created_at=datetime.datetime.now(datetime.UTC),
     )
     return Guest(server=msgspec.structs.replace(server, **more))
 
