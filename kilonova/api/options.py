@@ -5,19 +5,14 @@ from __future__ import annotations
 import dataclasses
 
 from kilonova.base.config import Conf, group, option, read
+from kilonova.clients.options import CinderOptions
+from kilonova.core.options import GuestOptions, HeartbeatOptions
 
 
 @group("DEFAULT")
-class EdgeOptions:
+class EdgeOptions(HeartbeatOptions, GuestOptions):
     """What concerns the edge in [DEFAULT]."""
 
-    service_down_time: int = option(60, min=1, help="Seconds without a heartbeat after which a service counts as down.")
-    default_availability_zone: str = option(
-        "nova", help="The availability zone of hosts that are in no aggregate with one."
-    )
-    internal_service_availability_zone: str = option(
-        "internal", help="The availability zone under which services other than nova-compute are shown."
-    )
     default_schedule_zone: str | None = option(
         None, help="The availability zone of servers whose request names none; unset leaves them free."
     )
@@ -26,7 +21,6 @@ class EdgeOptions:
     reclaim_instance_interval: int = option(
         0, help="Seconds that a deleted server may still be restored; 0 deletes at once."
     )
-    force_config_drive: bool = option(False, help="Whether every server gets a config drive.")
     allow_resize_to_same_host: bool = option(False, help="Whether a resize may end on the host where it began.")
     max_local_block_devices: int = option(
         3, help="How many local disks a server may have; -1 is no limit, 0 forbids them."
@@ -78,13 +72,6 @@ class QuotaOptions:
     )
 
 
-@group("cinder")
-class VolumeOptions:
-    """What concerns the edge in [cinder]."""
-
-    cross_az_attach: bool = option(True, help="Whether servers and volumes of different zones may meet.")
-
-
 @group("oslo_middleware")
 class BodyOptions:
     """The section [oslo_middleware]."""
@@ -102,7 +89,7 @@ class Options:
     default: EdgeOptions = dataclasses.field(default_factory=EdgeOptions)
     api: ApiOptions = dataclasses.field(default_factory=ApiOptions)
     quota: QuotaOptions = dataclasses.field(default_factory=QuotaOptions)
-    volume: VolumeOptions = dataclasses.field(default_factory=VolumeOptions)
+    volume: CinderOptions = dataclasses.field(default_factory=CinderOptions)
     body: BodyOptions = dataclasses.field(default_factory=BodyOptions)
     support: str = "Please contact the administrator"
 
@@ -113,6 +100,6 @@ def read_options(conf: Conf) -> Options:
         default=read(EdgeOptions, conf),
         api=read(ApiOptions, conf),
         quota=read(QuotaOptions, conf),
-        volume=read(VolumeOptions, conf),
+        volume=read(CinderOptions, conf),
         body=read(BodyOptions, conf),
     )

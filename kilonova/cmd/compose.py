@@ -32,7 +32,7 @@ from kilonova.conductor.states import StateReader
 from kilonova.contracts.compute import Compute
 from kilonova.contracts.conductor import Conductor
 from kilonova.contracts.scheduler import Scheduler
-from kilonova.core.options import HeartbeatOptions
+from kilonova.core.options import GuestOptions, HeartbeatOptions
 from kilonova.flows.env import Env
 from kilonova.flows.registry import FLOWS
 from kilonova.scheduler.hosts import HostStore
@@ -206,7 +206,7 @@ def conductor(site: Site, *, cells: Iterable[str] | None = None) -> Service:
     return service
 
 
-def _serve_conductor(site: Site, cell: str, answers: Conductor) -> Callable[[], None]:
+def _serve_conductor(site: Site, cell: str, answers: object) -> Callable[[], None]:
     return site.buses.cell(cell).serve("conductor", site.process.host, handler(Conductor, answers))
 
 
@@ -324,7 +324,7 @@ def metadata_application(site: Site, *, secret: str = "") -> Any:
 
     options = config.read(MetadataOptions, site.conf)
     shared_secret = secret or options.metadata_proxy_shared_secret
-    lookup = StoredRecords(site.cells, site.neighbours.neutron, domain=options.dhcp_domain)
+    lookup = StoredRecords(site.cells, site.neighbours.neutron, domain=config.read(GuestOptions, site.conf).dhcp_domain)
     behind_proxy = options.service_metadata_proxy or bool(secret)
     return make_application(lookup, shared_secret, Options(behind_proxy=behind_proxy))
 

@@ -33,7 +33,7 @@ def serve(
         server_name=name,
     )
     server.max_request_body_size = limit
-    server.error_log = _log_error
+    vars(server)["error_log"] = _log_error
     server.prepare()
     thread = threading.Thread(target=server.serve, name=f"{name}-http", daemon=True)
     thread.start()

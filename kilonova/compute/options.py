@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from kilonova.base.config import group, option
+from kilonova.core.options import GuestOptions
 
 
 @group("DEFAULT")
-class ComputeOptions:
+class ComputeOptions(GuestOptions):
     """The part of [DEFAULT] that nova-compute reads."""
 
     my_ip: str = option("127.0.0.1", help="The address of this host that volume servers see.")
@@ -21,10 +22,6 @@ class ComputeOptions:
     )
     shutdown_timeout: int = option(60, min=0, help="Seconds for a guest to shut down before it is powered off.")
     block_device_allocate_seconds: float = option(600.0, min=1, help="Seconds to wait for a new volume.")
-    force_config_drive: bool = option(False, help="Give every new guest a config drive.")
-    dhcp_domain: str = option(
-        "novalocal", deprecated=("api.dhcp_domain",), help="The domain appended to the host names of guests."
-    )
     cpu_allocation_ratio: float | None = option(
         None, min=0, help="Virtual for each physical CPU. Unset: what Placement has, at first the initial one."
     )

@@ -15,3 +15,13 @@ class HeartbeatOptions:
     internal_service_availability_zone: str = option(
         "internal", help="The zone under which services other than nova-compute are shown."
     )
+
+
+@group("DEFAULT")
+class GuestOptions:
+    """What every guest is given."""
+
+    force_config_drive: bool = option(False, help="Give every new guest a config drive.")
+    dhcp_domain: str = option(
+        "novalocal", deprecated=("api.dhcp_domain",), help="The domain appended to the host names of guests."
+    )

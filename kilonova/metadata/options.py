@@ -13,4 +13,3 @@ class MetadataOptions:
         False, help="Whether requests come through Neutron's proxy, with its headers."
     )
     metadata_proxy_shared_secret: str = option("", secret=True, help="Signs what the proxy forwards.")
-    dhcp_domain: str = option("novalocal", help="The domain appended to host names.")
