@@ -200,7 +200,7 @@ def explain(text: str, raw: object) -> BadRequest:
         if step.startswith("["):
             index = step.strip("[]")
             value = value[int(index)] if isinstance(value, list) and index.isdigit() else None
-            name = name if index in ("", "...") else index
+            name = name if index in ("", "...") else f"{name}[{index}]"
         else:
             value = value.get(step) if isinstance(value, dict) else None
             name = step

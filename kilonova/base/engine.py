@@ -372,7 +372,7 @@ class Engine:
         failures = [e for e in since if e.step == step.name and e.what is what]
         if not failures:
             return None
-        longest = min(self._timing.pause * 2 ** (len(failures) - 1), self._timing.longest_pause)
+        longest = min(self._timing.pause * 2 ** min(len(failures) - 1, 30), self._timing.longest_pause)
         draw = random.Random(f"{failures[-1].seq}{step.name}").uniform(0.5, 1.0)
         until = failures[-1].at + datetime.timedelta(seconds=longest * draw)
         return until if until > self._clock() else None
