@@ -201,7 +201,7 @@ def test_the_deleted_do_not_slow_lists(populated: Database) -> None:
             tx.connection.exec_driver_sql("SET LOCAL enable_sort = off")
         false = "false" if tx.dialect == "postgresql" else "0"
         plan = tx.connection.exec_driver_sql(explain[tx.dialect] + statement.format(false=false)).all()
-    assert "instances_deleted_project_id_created_at_idx" in str(plan), plan
+    assert "instances_deleted_" in str(plan), plan
     assert "TEMP B-TREE" not in str(plan)
     assert "filesort" not in str(plan)
 
