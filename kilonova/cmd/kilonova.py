@@ -130,19 +130,21 @@ def status(state_dir: Path) -> None:
 @main.command()
 @click.argument("server")
 @state_option
-@click.option("--os-cloud", default="kilonova", show_default=True, envvar="OS_CLOUD")
+@click.option("--os-cloud", default="kilonova", show_default=True, help="Whose clouds.yaml entry asks.")
 def why(server: str, state_dir: Path, os_cloud: str) -> None:
     """How the host of SERVER (name or id) was chosen, or why there was none."""
-    click.echo(told.why(told.connection(state_dir, os_cloud), server))
+    with told.plain_errors():
+        click.echo(told.why(told.connection(state_dir, os_cloud), server))
 
 
 @main.command()
 @click.argument("subject")
 @state_option
-@click.option("--os-cloud", default="kilonova", show_default=True, envvar="OS_CLOUD")
+@click.option("--os-cloud", default="kilonova", show_default=True, help="Whose clouds.yaml entry asks.")
 def trace(subject: str, state_dir: Path, os_cloud: str) -> None:
     """The time line of a server (name or id) or of a request (req-…)."""
-    click.echo(told.trace(told.connection(state_dir, os_cloud), subject))
+    with told.plain_errors():
+        click.echo(told.trace(told.connection(state_dir, os_cloud), subject))
 
 
 main.add_command(demo.demo)

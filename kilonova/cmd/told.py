@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -124,6 +125,18 @@ def connection(state_dir: Path, cloud: str) -> Any:
     files = [str(state_dir / "clouds.yaml")] if (state_dir / "clouds.yaml").exists() else None
     config = openstack.config.OpenStackConfig(config_files=files)
     return openstack.connection.Connection(config=config.get_one(cloud), compute_api_version="2.96")
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """What the client says goes to the user in one sentence."""
+    from keystoneauth1.exceptions import ClientException
+    from openstack.exceptions import SDKException
+
+    try:
+        yield
+    except (SDKException, ClientException) as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _get(cloud: Any, path: str) -> dict[str, Any]:
