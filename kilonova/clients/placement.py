@@ -38,6 +38,11 @@ class Placement(Protocol):
         Idempotent: a consumer that holds exactly this is left so and True is answered."""
         ...
 
+    def claim_many(self, claims: dict[str, dict[str, Any]], *, project_id: str, user_id: str) -> bool:
+        """Claim for several new consumers (consumer -> request): all, or none and False, because room is gone.
+        Conflict when one of them holds something already."""
+        ...
+
     def release(self, consumer: str) -> None:
         """Drop all that the consumer holds; nothing held is fine."""
         ...

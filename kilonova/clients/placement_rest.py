@@ -86,6 +86,32 @@ class RestPlacement:
             time.sleep(random.uniform(0.01, 0.1))
         return False
 
+    def claim_many(self, claims: dict[str, dict[str, Any]], *, project_id: str, user_id: str) -> bool:
+        """Not repeated when no answer came: were it done already, the repetition would meet our own claims."""
+        who = {"project_id": project_id, "user_id": user_id, "consumer_generation": None}
+        body = {
+            consumer: {
+                "allocations": request["allocations"],
+                **({"mappings": request["mappings"]} if request.get("mappings") else {}),
+                **who,
+            }
+            for consumer, request in claims.items()
+        }
+        for _ in range(ATTEMPTS):
+            answer = self._send("POST", "/allocations", body=body, repeatable=False)
+            if answer.status_code == 204:
+                return True
+            if answer.status_code == 400:
+                raise BadRequest(f"Placement refuses the claim: {text_of(answer)}")
+            if answer.status_code != 409:
+                raise self._http.unexpected(answer)
+            if "onsumer generation" in text_of(answer):
+                raise Conflict("One of the servers holds allocations already.")
+            if code_of(answer) != CONCURRENT:
+                return False
+            time.sleep(random.uniform(0.01, 0.1))
+        return False
+
     def release(self, consumer: str) -> None:
         answer = self._send("DELETE", f"/allocations/{consumer}")
         if answer.status_code not in (204, 404):

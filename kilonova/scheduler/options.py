@@ -23,7 +23,6 @@ class FilterOptions:
             "ComputeFilter",
             "ComputeCapabilitiesFilter",
             "ImagePropertiesFilter",
-            "AggregateInstanceExtraSpecsFilter",
             "ServerGroupAntiAffinityFilter",
             "ServerGroupAffinityFilter",
         ],
@@ -38,4 +37,6 @@ class FilterOptions:
     build_failure_weight_multiplier: float = option(1000000.0, help="Weight of recent build failures (negated).")
     soft_affinity_weight_multiplier: float = option(1.0, min=0.0, help="Weight of group members on the host.")
     soft_anti_affinity_weight_multiplier: float = option(1.0, min=0.0, help="Weight of no group members on the host.")
+    hypervisor_version_weight_multiplier: float = option(1.0, help="Weight of newer hypervisors.")
+    num_instances_weight_multiplier: float = option(0.0, help="Weight of the servers on the host.")
     image_properties_default_architecture: str | None = option(None, help="Architecture of images that name none.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -13,11 +13,13 @@ from kilonova.core.request import Refusal, RequestSpec
 from kilonova.scheduler.filters import FILTERS
 from kilonova.scheduler.filters.base import Filter
 from kilonova.scheduler.options import FilterOptions
-from kilonova.scheduler.query import flavor_resources
-from kilonova.scheduler.weighers import weigh
+from kilonova.scheduler.weighers import Scale
 
 REASONS_KEPT = 20
 WEIGHTS_KEPT = 10
+
+Weighed = tuple[str, float, dict[str, float]]
+"""A host's name, its weight, and the parts of it."""
 
 
 class Order(msgspec.Struct, kw_only=True):
@@ -25,7 +27,7 @@ class Order(msgspec.Struct, kw_only=True):
 
     hosts: list[HostState]
     refusals: list[Refusal]
-    weights: list[tuple[str, float, dict[str, float]]] = []
+    weights: list[Weighed] = []
 
 
 def narrow(
@@ -45,14 +47,23 @@ def narrow(
     return kept, refusals
 
 
+def unknown_filters(filters: Sequence[str]) -> list[str]:
+    """Names that no filter has."""
+    return [name for name in filters if _plain(name) not in FILTERS]
+
+
+def _plain(name: str) -> str:
+    return name.rpartition(".")[2]
+
+
 def _steps(request: RequestSpec, filters: Sequence[str]) -> list[tuple[str, Filter]]:
     steps: list[tuple[str, Filter]] = [("Destination", _destination)]
     if request.force_host or request.force_node:
         return steps
-    unknown = [name for name in filters if name.rpartition(".")[2] not in FILTERS]
+    unknown = unknown_filters(filters)
     if unknown:
         raise BadRequest(f"enabled_filters names unknown filters: {', '.join(unknown)}")
-    return steps + [(name, FILTERS[name.rpartition(".")[2]]) for name in filters]
+    return steps + [(name, FILTERS[_plain(name)]) for name in filters]
 
 
 def _destination(host: HostState, request: RequestSpec) -> str | None:
@@ -67,38 +78,72 @@ def _destination(host: HostState, request: RequestSpec) -> str | None:
     return None
 
 
+class Field:
+    """The hosts that may take the servers of one request, and their weights, while one server after another is placed.
+
+    A server changes the host that it is placed on, and in a server group what the others may take: only that is
+    looked at again.
+    """
+
+    def __init__(self, hosts: Sequence[HostState], request: RequestSpec, options: FilterOptions) -> None:
+        self._all, self._request, self._options = sorted(hosts, key=lambda h: h.node_uuid), request, options
+        self._look()
+
+    def _look(self) -> None:
+        self.hosts, self.refusals = narrow(self._all, self._request, self._options.enabled_filters)
+        self._scale = Scale(self.hosts, self._request, self._options)
+        self._totals = self._scale.totals(len(self.hosts))
+
+    def changed(self, host: HostState) -> None:
+        """A server was placed on this host."""
+        if self._request.group is not None:
+            self._look()
+            return
+        index = next(i for i, known in enumerate(self.hosts) if known is host)
+        kept, refusals = narrow([host], self._request, self._options.enabled_filters)
+        if kept:
+            self._scale.update(index, host)
+        else:
+            del self.hosts[index]
+            self._scale.remove(index)
+            self._add(refusals)
+        self._totals = self._scale.totals(len(self.hosts))
+
+    def _add(self, more: Sequence[Refusal]) -> None:
+        by_name = {refusal.filter: refusal for refusal in self.refusals}
+        for refusal in more:
+            known = by_name.get(refusal.filter)
+            if known is None:
+                self.refusals.append(refusal)
+                continue
+            known.refused += refusal.refused
+            known.left -= refusal.refused
+            known.reasons = [*known.reasons, *refusal.reasons][:REASONS_KEPT]
+
+    def ranked(self, seed: str) -> list[HostState]:
+        """Best first. Equals come in an order drawn from ``seed``, so that they share the load and the decision can be
+        repeated."""
+        return [self.hosts[i] for i in self._order(seed)]
+
+    def _order(self, seed: str) -> list[int]:
+        draw, count = random.Random(seed), len(self.hosts)
+        lots = [draw.random() for _ in range(count)] if self._options.shuffle_best_same_weighed_hosts else [0.0] * count
+        order = sorted(range(count), key=lambda i: (-self._totals[i], lots[i]))
+        best = min(self._options.host_subset_size, len(order))
+        if best > 1:
+            order.insert(0, order.pop(draw.randrange(best)))
+        return order
+
+    def weights(self, seed: str) -> list[Weighed]:
+        """The weights of the best, for people."""
+        best = self._order(seed)[:WEIGHTS_KEPT]
+        return [(self.hosts[i].host, self._totals[i], self._scale.parts(i)) for i in best]
+
+
 def order(hosts: Sequence[HostState], request: RequestSpec, options: FilterOptions, *, seed: str) -> Order:
-    """Filter, weigh, sort. Equals come in an order drawn from ``seed``, so that they share the load and the decision
-    can be repeated."""
-    kept, refusals = narrow(hosts, request, options.enabled_filters)
-    weighed = weigh(kept, request, options)
-    draw = random.Random(seed)
-    if options.shuffle_best_same_weighed_hosts:
-        weighed.sort(key=lambda entry: entry[0].host)
-        draw.shuffle(weighed)
-    weighed.sort(key=lambda entry: -entry[1])
-    best = min(options.host_subset_size, len(weighed))
-    if best > 1:
-        chosen = draw.randrange(best)
-        weighed.insert(0, weighed.pop(chosen))
-    return Order(
-        hosts=[host for host, _, _ in weighed],
-        refusals=refusals,
-        weights=[(host.host, total, parts) for host, total, parts in weighed[:WEIGHTS_KEPT]],
-    )
-
-
-def consume(host: HostState, request: RequestSpec, server: str) -> None:
-    """Count the server as if it were on the host, until the host's next report says so itself."""
-    amounts = flavor_resources(request.flavor, volume_backed=request.volume_backed)
-    host.free_ram_mb -= amounts.get("MEMORY_MB", 0)
-    host.free_disk_mb -= amounts.get("DISK_GB", 0) * 1024
-    host.vcpus_used += amounts.get("VCPU", 0)
-    host.num_instances += 1
-    host.num_io_ops += 1
-    host.servers = [*host.servers, server]
-    if request.group is not None:
-        request.group.members[server] = host.host
+    """Filter, weigh, sort: the decision for one server."""
+    field = Field(hosts, request, options)
+    return Order(hosts=field.ranked(seed), refusals=field.refusals, weights=field.weights(seed))
 
 
 def brief(refusals: Sequence[Refusal], *, candidates: int, lacking: Sequence[str]) -> str:
@@ -109,13 +154,3 @@ def brief(refusals: Sequence[Refusal], *, candidates: int, lacking: Sequence[str
         return "There are not enough hosts available."
     counts = [f"{r.filter} refused {r.refused}" for r in refusals if r.refused]
     return f"Of {candidates} hosts with room, {', '.join(counts) or 'none could be claimed'}."
-
-
-def chosen_request(requests: Sequence[Mapping[str, object]], node_uuid: str) -> list[Mapping[str, object]]:
-    """The allocation requests that use the node, in Placement's order."""
-    found = []
-    for request in requests:
-        allocations = request["allocations"]
-        if isinstance(allocations, Mapping) and node_uuid in allocations:
-            found.append(request)
-    return found

@@ -1,19 +1,22 @@
-"""The scheduler's service: the loop that obeys ``selection`` and claims in Placement."""
+"""The scheduler's service: asks Placement who has room, has the servers placed, and says why."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import msgspec
 
 from kilonova.base import log
-from kilonova.base.errors import NoValidHost
+from kilonova.base.config import BadConfig
+from kilonova.base.errors import BadRequest, Fault
 from kilonova.clients.placement import Candidates, Placement
 from kilonova.core.host import HostState
 from kilonova.core.request import Decision, RequestSpec, Selection, Why
 from kilonova.scheduler import lacking, selection
+from kilonova.scheduler.batch import Batch, Placed, refuse
+from kilonova.scheduler.filters import groups
 from kilonova.scheduler.hosts import HostStore
+from kilonova.scheduler.offers import Offer, Offers
 from kilonova.scheduler.options import FilterOptions, SchedulerOptions
 from kilonova.scheduler.query import Query, build
 
@@ -32,6 +35,9 @@ class SchedulerService:
         filters: FilterOptions,
         default_zone: str = "nova",
     ) -> None:
+        unknown = selection.unknown_filters(filters.enabled_filters)
+        if unknown:
+            raise BadConfig(f"[filter_scheduler] enabled_filters names unknown filters: {', '.join(unknown)}")
         self._hosts, self._placement = hosts, placement
         self._options, self._filters, self._default_zone = options, filters, default_zone
 
@@ -43,116 +49,94 @@ class SchedulerService:
         """See the contract."""
         started = time.monotonic()
         why = Why(seed=request.request_id or servers[0])
+        request = self._completed(request)
+        self._require_group_filter(request, why)
         self._hosts.refresh()
-        candidates = self._candidates(request, why)
-        claimed: list[str] = []
-        try:
-            selections = self._place_all(
-                request, servers, candidates, why=why, alternates=alternates, claimed=claimed, claim=claim
-            )
-        except NoValidHost:
-            for server in claimed:
-                self._placement.release(server)
-            raise
+        offers = Offers(self._candidates(request, why, servers if claim else []))
+        self._hosts.meet(offers.nodes())
+        batch = Batch(self._hosts, self._placement, self._filters, request=request, offers=offers, why=why)
+        placed = batch.place(servers, claim=claim)
+        why.chosen = [p.host.host for p in placed]
+        selections = [self._selections(p, request, offers, alternates=alternates) for p in placed]
         why.seconds = round(time.monotonic() - started, 4)
         return Decision(selections=selections, why=why)
 
-    def _candidates(self, request: RequestSpec, why: Why) -> Candidates:
-        node = None
+    def _completed(self, request: RequestSpec) -> RequestSpec:
+        """With the architecture that images have which name none."""
+        default, named = self._filters.image_properties_default_architecture, request.image_properties
+        if default is None or "hw_architecture" in named or "architecture" in named:
+            return request
+        return msgspec.structs.replace(request, image_properties={**named, "hw_architecture": default})
+
+    def _require_group_filter(self, request: RequestSpec, why: Why) -> None:
+        needed = groups.NEEDED.get(request.group.policy) if request.group is not None else None
+        if needed is not None and needed not in {name.rpartition(".")[2] for name in self._filters.enabled_filters}:
+            raise refuse(why, f"ServerGroup policy is not supported: {needed} not configured")
+
+    def _candidates(self, request: RequestSpec, why: Why, servers: list[str]) -> Candidates:
+        nodes: list[str] = []
         host, name = request.force_host or request.requested_host, request.force_node or request.requested_node
         if host or name:
-            node = self._hosts.node_of(host, name)
-            if node is None:
-                raise self._refuse(why, f"No such host - host: {host} node: {name}.")
+            nodes = self._hosts.nodes_of(host, name)
+            if not nodes:
+                raise refuse(why, f"No such host - host: {host} node: {name}.")
         query = build(
             request,
             self._hosts.aggregates(),
             limit=self._options.max_placement_results,
-            node_uuid=node,
+            nodes=nodes,
             default_zone=self._default_zone,
         )
         why.query = "&".join(f"{k}={v}" for k, v in query.parameters())
-        found = self._placement.candidates(query.parameters())
+        try:
+            found = self._placement.candidates(query.parameters())
+            if not found.requests and self._gave_back(servers):
+                found = self._placement.candidates(query.parameters())
+        except BadRequest as error:
+            raise refuse(why, error.message) from error
         if not found.requests:
-            why.lacking = lacking.explain(query, self._has_any)
-            raise self._refuse(why, selection.brief([], candidates=0, lacking=why.lacking))
+            why.lacking = self._lacking(query)
+            raise refuse(why, selection.brief([], candidates=0, lacking=why.lacking))
         return found
 
-    def _has_any(self, query: Query) -> bool:
-        return bool(self._placement.candidates(query.parameters()).requests)
+    def _gave_back(self, servers: list[str]) -> bool:
+        """Whether the servers themselves held room: this request was worked on before, and its worker died."""
+        if not servers or not self._placement.allocations(servers[0]).get("allocations"):
+            return False
+        for server in servers:
+            self._placement.release(server)
+        return True
 
-    def _place_all(
-        self,
-        request: RequestSpec,
-        servers: list[str],
-        candidates: Candidates,
-        *,
-        why: Why,
-        alternates: int,
-        claimed: list[str],
-        claim: bool,
-    ) -> list[list[Selection]]:
-        """One after another: each sees what the ones before have taken."""
-        roots = {summary.get("root_provider_uuid") or uuid: None for uuid, summary in candidates.summaries.items()}
-        placed = []
-        for index, server in enumerate(servers):
-            with self._hosts.lock:
-                known = self._hosts.find(roots)
-                why.candidates = len(known)
-                ranked = selection.order(known, request, self._filters, seed=f"{why.seed}/{index}")
-            if index == 0 or not ranked.hosts:
-                why.filters, why.weights = ranked.refusals, ranked.weights
-            winner = self._take_first(request, server, ranked.hosts, candidates=candidates, why=why, claim=claim)
-            if winner is None:
-                raise self._refuse(why, selection.brief(ranked.refusals, candidates=len(known), lacking=[]))
-            claimed.append(server)
-            why.chosen.append(winner.host)
-            others = [h for h in ranked.hosts if h.host != winner.host and h.cell == winner.cell]
-            rest = [self._selection(h, candidates) for h in others[:alternates]]
-            placed.append([winner, *(r for r in rest if r is not None)])
-        return placed
+    def _lacking(self, query: Query) -> list[str]:
+        try:
+            return lacking.explain(query, lambda q: bool(self._placement.candidates(q.parameters()).requests))
+        except Fault as error:
+            LOG.warning("what is lacking could not be found out: %s", error.message)
+            return []
 
-    def _take_first(
-        self,
-        request: RequestSpec,
-        server: str,
-        hosts: list[HostState],
-        *,
-        candidates: Candidates,
-        why: Why,
-        claim: bool,
-    ) -> Selection | None:
-        for host in hosts:
-            for offer in selection.chosen_request(candidates.requests, host.node_uuid):
-                body = dict(offer)
-                if claim and not self._placement.claim(
-                    server, body, project_id=request.project_id, user_id=request.user_id
-                ):
-                    why.claims.append((host.host, "taken by another"))
-                    continue
-                why.claims.append((host.host, "claimed"))
-                with self._hosts.lock:
-                    selection.consume(host, request, server)
-                return _selected(host, body, self._default_zone)
-        return None
+    def _selections(self, placed: Placed, request: RequestSpec, offers: Offers, *, alternates: int) -> list[Selection]:
+        """The host and its alternates: of the same cell, and such that the group's policy would still hold now that
+        all of the batch have their hosts."""
+        found = [self._selection(placed.host, placed.offer)]
+        for host in placed.ranked:
+            if len(found) > alternates:
+                break
+            if host.host == placed.host.host or host.cell != placed.host.cell:
+                continue
+            if groups.anti_affinity(host, request) or groups.affinity(host, request):
+                continue
+            spare = offers.of(host.node_uuid)
+            if spare:
+                found.append(self._selection(host, spare[0]))
+        return found
 
-    def _selection(self, host: HostState, candidates: Candidates) -> Selection | None:
-        offers = selection.chosen_request(candidates.requests, host.node_uuid)
-        return _selected(host, dict(offers[0]), self._default_zone) if offers else None
-
-    def _refuse(self, why: Why, reason: str) -> NoValidHost:
-        why.brief = reason
-        LOG.info("no valid host: %s (asked %s)", reason, why.query)
-        return NoValidHost(reason=reason, why=msgspec.to_builtins(why))
-
-
-def _selected(host: HostState, body: dict[str, Any], default_zone: str) -> Selection:
-    zones = [a.availability_zone for a in host.aggregates if a.availability_zone]
-    return Selection(
-        host=host.host,
-        node=host.node,
-        node_uuid=host.node_uuid,
-        cell=host.cell,
-        allocations=body,
-        availability_zone=zones[0] if zones else default_zone,
-    )
+    def _selection(self, host: HostState, offer: Offer) -> Selection:
+        zones = [a.availability_zone for a in host.aggregates if a.availability_zone]
+        return Selection(
+            host=host.host,
+            node=host.node,
+            node_uuid=host.node_uuid,
+            cell=host.cell,
+            allocations=offer,
+            availability_zone=zones[0] if zones else self._default_zone,
+        )

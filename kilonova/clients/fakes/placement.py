@@ -113,6 +113,25 @@ class FakePlacement:
         self._grow(both)
         return True
 
+    @ordered
+    def claim_many(self, claims: dict[str, dict[str, Any]], *, project_id: str, user_id: str) -> bool:
+        if self.held.keys() & claims.keys():
+            raise Conflict("One of the servers holds allocations already.")
+        for consumer, request in claims.items():
+            wanted = merged({}, request["allocations"])
+            unknown = [uuid for uuid in wanted if uuid not in self.providers]
+            if unknown:
+                raise BadRequest(f"Placement refuses the claim: there is no provider {unknown[0]}")
+            if not all(
+                self._fits(uuid, name, n) for uuid, part in wanted.items() for name, n in part["resources"].items()
+            ):
+                for done in claims:
+                    self.held.pop(done, None)
+                return False
+            self.held[consumer] = _Held(wanted, project_id, user_id)
+        self._grow({uuid for request in claims.values() for uuid in request["allocations"]})
+        return True
+
     def _grow(self, uuids: Iterable[str]) -> None:
         for uuid in uuids:
             if uuid in self.providers:

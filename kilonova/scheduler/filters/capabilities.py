@@ -14,13 +14,13 @@ _KNOWN = (*_PLAIN, "hypervisor_type", "hypervisor_version", "host_ip")
 def capabilities(host: HostState, request: RequestSpec) -> str | None:
     """Every such spec must match what the host says of itself."""
     for name, wanted in request.flavor.extra_specs.items():
-        scope, _, rest = name.rpartition(":")
-        if scope.partition(":")[0] not in ("", "capabilities"):
+        scope, scoped, rest = name.partition(":")
+        if scoped and scope != "capabilities":
             continue
-        key = name.removeprefix("capabilities:") if scope else rest
+        key = rest if scoped else name
         value = _fact(host, key)
         if value is None:
-            if scope:
+            if scoped:
                 return f"it says nothing of {key}, which the flavor wants to be {wanted}"
             continue
         if not matches(value, wanted):

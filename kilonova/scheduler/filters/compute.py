@@ -1,4 +1,4 @@
-"""Whether the host's service works, and whether it is the host that was asked for."""
+"""Whether the host's service works."""
 
 from __future__ import annotations
 

@@ -1,10 +1,19 @@
-"""Server groups with the policies affinity and anti-affinity."""
+"""Server groups with the policies affinity and anti-affinity, and the hints about other servers."""
 
 from __future__ import annotations
 
 from kilonova.core.host import HostState
-from kilonova.core.request import RequestSpec
+from kilonova.core.request import GroupMembers, RequestSpec
 from kilonova.scheduler.filters.base import Filter
+
+NEEDED = {"anti-affinity": "ServerGroupAntiAffinityFilter", "affinity": "ServerGroupAffinityFilter"}
+"""The filter without which a policy would not be kept."""
+
+
+def members_on(host: HostState, group: GroupMembers) -> int:
+    """How many of the group are on the host: as the request knows, or as the host's state says by now."""
+    here = {server for server, where in group.members.items() if where == host.host}
+    return len(here | (group.members.keys() & set(host.servers)))
 
 
 def anti_affinity(host: HostState, request: RequestSpec) -> str | None:
@@ -13,7 +22,7 @@ def anti_affinity(host: HostState, request: RequestSpec) -> str | None:
     if group is None or group.policy != "anti-affinity":
         return None
     most = int(group.rules.get("max_server_per_host", 1))
-    here = sum(where == host.host for where in group.members.values())
+    here = members_on(host, group)
     return f"it has {here} of the server group's members, {most} may be" if here >= most else None
 
 
