@@ -394,4 +394,6 @@ RULES: tuple[Rule, ...] = (
     Rule("os_compute_api:os-volumes-attachments:update", MEMBER),
     Rule("os_compute_api:os-volumes-attachments:swap", SERVICE),
     Rule("os_compute_api:os-volumes-attachments:delete", MEMBER),
+    Rule("os_compute_api:kilonova:why", ADMIN),
+    Rule("os_compute_api:kilonova:trace", ADMIN),
 )
