@@ -119,41 +119,69 @@ class Network:
         self.session.delete(f"/v2.0/{kind}s/{key}", endpoint_filter={"service_type": "network"})
 
 
-def test_a_real_guest(cloud: Neighbours, image: Path, stack: ExitStack, tmp_path: Path) -> None:
-    network = Network(cloud)
-    shell("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "key"))
-    key = (tmp_path / "key.pub").read_text().strip()
-    secret = cloud.credentials.metadata_proxy_shared_secret
-    service = wsgi.Server(str(tmp_path / "md.sock"), make_application(OneServer(network.project_id, key), secret))
-    service.prepare()
-    serving = threading.Thread(target=service.serve)
-    serving.start()
-    stack.callback(serving.join)
-    stack.callback(service.stop)
-    shell("ip", "netns", "add", HOST_NS)
-    stack.callback(shell, "ip", "netns", "del", HOST_NS)
-    plane = Plane(
-        cloud.state,
-        RestFacts(network.session),
-        metadata=str(tmp_path / "md.sock"),
-        secret=secret,
-        host="here",
-        interval=30.0,
-        host_namespace=HOST_NS,
-    )
-    stack.callback(plane.teardown)
-    plane.start()
-    eventually(lambda: plane.status().last_good, 20)
+class Site:
+    """The cloud, the plane that serves it and its metadata."""
 
-    port = network.create(
-        "port",
-        network_id=network.named("networks", "private"),
-        device_id=SERVER,
-        device_owner="compute:nova",
-        **{"binding:host_id": "here"},
-    )
-    assert port["binding:vif_type"] == "bridge"
+    def __init__(self, cloud: Neighbours, folder: Path, stack: ExitStack) -> None:
+        self.network = Network(cloud)
+        shell("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
+        self.key = folder / "key"
+        secret = cloud.credentials.metadata_proxy_shared_secret
+        told = OneServer(self.network.project_id, self.key.with_suffix(".pub").read_text().strip())
+        service = wsgi.Server(str(folder / "md.sock"), make_application(told, secret))
+        service.prepare()
+        serving = threading.Thread(target=service.serve)
+        serving.start()
+        stack.callback(serving.join)
+        stack.callback(service.stop)
+        shell("ip", "netns", "add", HOST_NS)
+        stack.callback(shell, "ip", "netns", "del", HOST_NS)
+        self.plane = Plane(
+            cloud.state,
+            RestFacts(self.network.session),
+            metadata=str(folder / "md.sock"),
+            secret=secret,
+            host="here",
+            interval=30.0,
+            host_namespace=HOST_NS,
+        )
+        stack.callback(self.plane.teardown)
+        self.plane.start()
+        eventually(lambda: self.plane.status().last_good, 20)
+
+    def bind(self, network_id: str, server: str) -> dict[str, Any]:
+        return self.network.create(
+            "port",
+            network_id=network_id,
+            device_id=server,
+            device_owner="compute:nova",
+            **{"binding:host_id": "here"},
+        )
+
+
+@pytest.fixture(scope="module")
+def site(cloud: Neighbours, tmp_path_factory: pytest.TempPathFactory, stack: ExitStack) -> Site:
+    return Site(cloud, tmp_path_factory.mktemp("site"), stack)
+
+
+def test_a_users_network_comes_and_goes(site: Site) -> None:
+    made = site.network.create("network", name="mine")
+    site.network.create("subnet", network_id=made["id"], cidr="10.77.0.0/24", ip_version=4)
+    port = site.bind(made["id"], "0c0ffee0-2222-4222-8333-444444444444")
     # The mechanism driver's word, not the interval, brings the network up.
+    eventually(lambda: site.plane.status().guests == 1, 10)
+    assert site.plane.status().problems == ()
+    assert site.plane.status().networks == 1
+    site.network.delete("port", port["id"])
+    eventually(lambda: site.plane.status().networks == 0, 10)
+    # The DHCP server's port does not keep a user from deleting the network.
+    site.network.delete("network", made["id"])
+
+
+def test_a_real_guest(site: Site, image: Path, stack: ExitStack, tmp_path: Path) -> None:
+    network, plane = site.network, site.plane
+    port = site.bind(network.named("networks", "private"), SERVER)
+    assert port["binding:vif_type"] == "bridge"
     eventually(lambda: plane.status().guests == 1, 10)
     assert plane.status().problems == ()
     tap, bridge = f"tap{port['id'][:11]}", port["binding:vif_details"]["bridge_name"]
@@ -183,7 +211,7 @@ def test_a_real_guest(cloud: Neighbours, image: Path, stack: ExitStack, tmp_path
     eventually(lambda: outside in json.dumps([str(part) for part in plane_addresses(plane)]), 10)
     for address in (fixed, outside):
         options = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "-o", "ConnectTimeout=20"]
-        command = ["ssh", "-q", "-i", str(tmp_path / "key"), *options, f"root@{address}", "hostname"]
+        command = ["ssh", "-q", "-i", str(site.key), *options, f"root@{address}", "hostname"]
         assert shell("ip", "netns", "exec", HOST_NS, *command).strip() == "first.novalocal"
 
     guest.kill()

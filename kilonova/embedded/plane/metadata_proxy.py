@@ -92,10 +92,8 @@ class MetadataProxy:
         """Listen in exactly these namespaces that exist; texts say where it could not."""
         problems: list[str] = []
         present = {name: inode for name in wanted if (inode := _inode(name)) is not None}
-        for name, (inode, server) in list(self._servers.items()):
-            if present.get(name) != inode:
-                _end(server)
-                del self._servers[name]
+        gone = [name for name, (inode, _) in self._servers.items() if present.get(name) != inode]
+        _end([self._servers.pop(name)[1] for name in gone])
         for name, inode in present.items():
             if name in self._servers:
                 continue
@@ -181,9 +179,14 @@ class MetadataProxy:
             connection.close()
 
 
-def _end(server: _Server) -> None:
-    server.shutdown()
-    server.server_close()
+def _end(servers: list[_Server]) -> None:
+    """Each takes a moment to notice, so all are told at once."""
+    threads = [threading.Thread(target=server.shutdown) for server in servers]
+    for thread in threads:
+        thread.start()
+    for thread, server in zip(threads, servers, strict=True):
+        thread.join()
+        server.server_close()
 
 
 def _inode(namespace: str) -> int | None:
