@@ -78,6 +78,8 @@ def ensure_installed(prefix: Path, report: Report = say) -> bool:
             raise EmbeddedError(f"the neighbours are not installed in {prefix} and {REQUIREMENTS} is not there to "
                                 "install them from")
         report("making their database schemas")
+        for name in PARTS:
+            template_of(prefix, name).unlink(missing_ok=True)
         ensure_schemas(prefix, {name: template_of(prefix, name) for name in PARTS})
         (share_of(prefix) / "stamp").write_text(stamp_of())
     return True

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from kilonova.embedded.bootstrap import POOL_CIDR
+from kilonova.embedded.failures import StateInUse
 from kilonova.embedded.install import is_installed
 from kilonova.embedded.neighbours import Neighbours
 from kilonova.embedded.ports import Ports
@@ -114,6 +115,12 @@ def test_all_parts_are_healthy_and_small(cloud: Neighbours) -> None:
     assert sum(part.rss_mib for part in parts) < 700, parts
 
 
+def test_a_state_directory_in_use_is_refused_and_left_alone(cloud: Neighbours) -> None:
+    with pytest.raises(StateInUse, match=f"in use by process {os.getpid()}"):
+        Neighbours(cloud.state, ports=Ports.moved(OFFSET + 50)).start()
+    assert all(part.healthy for part in cloud.status())
+
+
 def test_bootstrap_again_changes_nothing(cloud: Neighbours) -> None:
     def everything() -> object:
         with connect(cloud, "neutron", "/v2.0") as neutron, \
@@ -176,11 +183,16 @@ def test_networks_are_allocated_on_demand(cloud: Neighbours) -> None:
         demo.delete(f"/auto-allocated-topology/{project}")
 
 
-def test_concurrent_writes_are_all_taken(cloud: Neighbours) -> None:
+def test_concurrent_writes_are_all_taken(cloud: Neighbours, tmp_path: Path) -> None:
+    (tmp_path / "disk").write_bytes(bytes(2**20))
     with connect(cloud, "neutron", "/v2.0") as neutron:
         network = neutron.get("/networks?name=private")["networks"][0]["id"]
 
-    def one(_: int) -> None:
+    def one(number: int) -> None:
+        if number < 6:
+            image = cloud.ensure_image(f"image-{number}", tmp_path / "disk", "raw")
+            with connect(cloud, "glance", "/v2") as glance:
+                glance.delete(f"/images/{image}")
         with connect(cloud, "neutron", "/v2.0") as neutron, \
                 connect(cloud, "placement", "", OpenStack_API_Version="placement 1.38") as placement:
             port = neutron.post("/ports", {"port": {"network_id": network}})["port"]["id"]
