@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -44,7 +45,11 @@ from tests.unit.embedded.plane.cloud import (
 )
 
 POSSIBLE, LACKING = available()
-pytestmark = pytest.mark.skipif(not POSSIBLE, reason=LACKING)
+MISSING = [program for program in ("busybox", "curl") if shutil.which(program) is None]
+pytestmark = [
+    pytest.mark.skipif(not POSSIBLE, reason=LACKING),
+    pytest.mark.skipif(bool(MISSING), reason=f"missing: {MISSING}"),
+]
 SECRET = "shared"
 NAME = f"knt{os.getpid()}"
 HOST_NS, OUTSIDE_NS = f"{NAME}-host", f"{NAME}-out"
@@ -341,6 +346,27 @@ def test_poked_it_looks_at_once_and_stopped_it_leaves_the_networks(world: World)
     name = world.plug(guest(0))
     world.lease(name)
     assert "10.211.0.10/24" in shell("ip", "-n", name, "addr", "show", "eth0")
+
+
+def test_metadata_says_what_is_wrong(world: World) -> None:
+    world.plane.reconcile_once()
+    name = world.plug(guest(0))
+    world.lease(name)
+
+    def ask(*flags: str) -> str:
+        url = "http://169.254.169.254/latest/meta-data/instance-id"
+        command = ["curl", "-s", "-m", "10", "-o", "/dev/null", "-w", "%{http_code}", *flags, url]
+        return shell(*command, namespace=name, check=False)
+
+    assert ask() == "200"
+    # What a guest says of itself counts for nothing.
+    assert ask("-H", "X-Instance-ID: other", "-H", "X-Forwarded-For: 10.211.0.11") == "200"
+    assert ask("-d", "x" * 100_000) == "413"
+    world.plane._proxy._service = str(world.folder / "nobody.sock")
+    assert ask() == "503"
+    world.neutron.facts = cloud(guest(0, device_id=""))
+    world.plane.reconcile_once()
+    assert ask() == "404"
 
 
 def test_a_firewall_that_drops_lets_our_bridges_pass(world: World) -> None:
