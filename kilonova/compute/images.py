@@ -50,10 +50,10 @@ class Images:
         BuildAborted when no host could use the image, BuildFailed when this one could not get it.
         """
         path = self.path(image_id)
-        staged = self._staged(path)
-        if staged is not None:
-            return staged
         try:
+            staged = self._staged(path)
+            if staged is not None:
+                return staged
             self._base.mkdir(parents=True, exist_ok=True)
             with self._only_one(path):
                 return self._staged(path) or self._fetch(image_id, path, server=server, check=check)

@@ -43,12 +43,13 @@ class Job:
         self.pause = FIRST_PAUSE
         self.given_up = threading.Event()
         self.running = False
+        self.failed = False
 
-    @property
-    def remaining(self) -> set[str]:
-        """Names of the steps that are not reported yet."""
-        done = self.next - 1 if self.pending is not None else self.next
-        return {step.name for step in self.work.steps[max(done, 0) :]}
+    def covers(self, work: Work) -> bool:
+        """Whether doing this does that work too: all its steps are done or will be. A step that has failed is not: the
+        conductor may have heard of it already and want it tried again."""
+        steps = self.work.steps[: self.next - 1] if self.failed else self.work.steps
+        return {step.name for step in work.steps} <= {step.name for step in steps}
 
     def check(self) -> None:
         """RunSuperseded when the work is not wanted any more; steps ask between their parts."""
@@ -108,10 +109,9 @@ class Desk:
         if latest is not None and latest[0] == run:
             if order < latest[1]:
                 return False
-            wanted = {step.name for step in job.work.steps}
-            for other in line or ():
-                if other.work.run == run and other.order == order and wanted <= other.remaining:
-                    return False
+            same = [other for other in line or () if other.work.run == run and other.order == order]
+            if any(other.covers(job.work) for other in same):
+                return False
         elif latest is not None:
             _note(self._over, latest[0])
         self._latest[server] = (run, order)
@@ -214,6 +214,7 @@ class Desk:
         except Exception as failure:
             LOG.warning("%s of run %s on server %s failed", step.method, work.run, work.subject, exc_info=failure)
             error = record_of(failure)
+            job.failed = True
         job.next += 1
         job.pending = Report(
             run=work.run,
@@ -235,9 +236,8 @@ class Desk:
             step = job.pending.step
             LOG.warning("run %s: %s was not reported, again in %.1f s: %s", job.work.run, step, job.pause, failure)
             return None
-        failed = job.pending.error is not None
         job.pending, job.pause = None, FIRST_PAUSE
-        return wanted and not failed
+        return wanted and not job.failed
 
 
 def _note(known: OrderedDict[str, None], run: str) -> None:
