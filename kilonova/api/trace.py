@@ -53,6 +53,7 @@ class TracedStep(msgspec.Struct, kw_only=True):
 def steps_of(events: Sequence[Event]) -> list[TracedStep]:
     """The tries of a run's steps, in the order of their beginnings."""
     found: list[TracedStep] = []
+    last_report: dict[str, datetime.datetime] = {}
     open_steps: dict[tuple[str, bool], TracedStep] = {}
     attempt = 1
     for event in events:
@@ -74,6 +75,9 @@ def steps_of(events: Sequence[Event]) -> list[TracedStep]:
                     step=event.step, where=event.host or "conductor", started_at=event.at, undo=undo, attempt=attempt
                 )
                 found.append(done)
+            if event.host in last_report:  # steps sent together run one after another
+                done.started_at = max(aware(done.started_at), last_report[event.host])
+            last_report[event.host or "conductor"] = aware(event.at)
             _end(done, event, result)
     return found
 
@@ -129,11 +133,14 @@ def _step(step: TracedStep, run: Run, *, moment: datetime.datetime) -> dict[str,
 def _trace(call: Call[Any], *, subject: str | None = None, request_id: str | None = None) -> dict[str, Any]:
     """The runs of a server or request in all databases that answer, oldest first."""
     cells = call.services.cells
-    with cells.api.read() as tx:
-        parts = {"api": journal.runs(tx, subject=subject, request_id=request_id)}
     names = {mapping.uuid: mapping.name or mapping.uuid for mapping in cells.all()}
     gathered = cells.gather(lambda tx: journal.runs(tx, subject=subject, request_id=request_id))
-    parts |= {names.get(cell, cell): part for cell, part in gathered.found.items()}
+    parts = {names.get(cell, cell): part for cell, part in gathered.found.items()}
+    with cells.api.read() as tx:
+        parts["api"] = journal.runs(tx, subject=subject, request_id=request_id)
+        if subject is not None:  # its scheduling is a run of the whole request
+            created = {run.context.request_id for part in parts.values() for run, _ in part if run.action == "create"}
+            parts["api"] += [found for request in sorted(created) for found in journal.runs(tx, request_id=request)]
     moment = now()
     runs = [_run(where, run, events, moment=moment) for where, part in parts.items() for run, events in part]
     if not runs and not gathered.down:

@@ -190,21 +190,28 @@ def trace(cloud: Any, subject: str) -> str:
         found = _get(cloud, f"/kilonova-trace/{subject}")["trace"]
     else:
         found = _get(cloud, f"/servers/{_server_id(cloud, subject)}/kilonova-trace")["trace"]
-    lines = []
-    for run in found:
-        head = f"{run['flow']} {run['subject']} [{run['status']}]"
-        lines.append(f"{_clock(run['created_at'])} {head} request {run['request_id']} in {run['where']}")
+    lines = [f"{_clock(found['runs'][0]['started_at'], 'date')}" if found["runs"] else "nothing is recorded"]
+    for run in found["runs"]:
+        mark = {"running": ">", "stuck": "!"}.get(run["status"], " ")
+        head = f"{run['flow']} of {run['server']}: {run['status']} after {run['seconds']:.3f} s"
+        lines.append(f"{mark} {_clock(run['started_at'])} {head} ({run['request_id']}, in {run['where']})")
+        if run["error"]:
+            lines.append(f"    because {run['error']}")
         lines += [_step_line(step) for step in run["steps"]]
-    return "\n".join(lines) or "nothing is recorded"
+    lines += [f"cell {cell} does not answer: what it knows is missing here" for cell in found["silent_cells"]]
+    return "\n".join(lines)
 
 
 def _step_line(step: dict[str, Any]) -> str:
-    took = f"{step['seconds']:8.3f} s" if step.get("seconds") is not None else "       … "
-    mark = {"ok": " ", "running": ">", "stuck": "!"}.get(str(step["result"]), "x")
-    text = f" {mark} {_clock(step['start'])} {took}  {step['step']:<16} {step['result']:<9}"
-    where = f" at {step['host']}" if step.get("host") else ""
-    return f"{text}{where}{': ' + step['error'] if step.get('error') else ''}"
+    took = f"{step['seconds']:8.3f} s" if step["seconds"] is not None else "       …  "
+    result = str(step["result"])
+    mark = {"done": " ", "undone": "<", "running": ">"}.get(result, "x")
+    name = f"undo {step['step']}" if step["undo"] else str(step["step"])
+    more = "; ".join(str(step[key]) for key in ("error", "note") if step[key])
+    text = f"    {mark} {_clock(step['started_at'])} {took}  {name:<22} {result:<10} at {step['where']}"
+    return text + (f": {more}" if more else "")
 
 
-def _clock(text: str) -> str:
-    return datetime.datetime.fromisoformat(text).strftime("%H:%M:%S.%f")[:-3]
+def _clock(text: str, form: str = "time") -> str:
+    moment = datetime.datetime.fromisoformat(text)
+    return f"{moment:%Y-%m-%d}, times are UTC" if form == "date" else f"{moment:%H:%M:%S.%f}"[:-3]
