@@ -125,7 +125,7 @@ def neutron(site: Site) -> Sections:
                     "auth_strategy": "keystone", "api_paste_config": str(site.etc / "neutron-paste.ini"),
                     "state_path": site.data("neutron"), "dhcp_agent_notification": False,
                     "notify_nova_on_port_status_changes": True, "notify_nova_on_port_data_changes": True,
-                    "send_events_interval": 1, "global_physnet_mtu": 1550, "pagination_max_limit": 1000},
+                    "send_events_interval": 1, "global_physnet_mtu": 1550},
         "database": {"connection": f"sqlite:///{site.database('neutron')}"},
         "oslo_concurrency": {"lock_path": site.data("neutron", "lock")},
         "quotas": unlimited,
