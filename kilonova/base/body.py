@@ -272,7 +272,8 @@ class Query(Body):
         except msgspec.ValidationError as error:
             fault = explain(str(error), raw)
         except ValidationFailed as failed:
-            fault = failed
+            last = params.get(failed.facts["field"], [failed.facts["value"]])[-1]
+            fault = ValidationFailed(**failed.facts | {"value": last})
         raise BadRequest(fault.message.replace("field/attribute", "query parameters", 1))
 
 

@@ -116,7 +116,7 @@ class Engine:
     def _drive_and_release(self, run_id: str, owner: str) -> tuple[Next | None, int]:
         due: datetime.datetime | None = self._after(self._timing.pause)
         try:
-            verdict, seen, due = self._drive(run_id)
+            verdict, seen, due = self._drive(run_id, owner)
         finally:
             self._journal.release(run_id, owner, due_at=due)
         return verdict, seen
@@ -161,7 +161,7 @@ class Engine:
     def _lease_end(self, now: datetime.datetime) -> datetime.datetime:
         return now + datetime.timedelta(seconds=self._timing.lease)
 
-    def _drive(self, run_id: str) -> tuple[Next | None, int, datetime.datetime | None]:
+    def _drive(self, run_id: str, owner: str) -> tuple[Next | None, int, datetime.datetime | None]:
         """The verdict, the last event seen, and when to look again."""
         while True:
             run, events = self._journal.read(run_id)
@@ -175,6 +175,10 @@ class Engine:
                 with acting(run.context):
                     due = self._obey(run, flow, events, decision)
             except Stale:
+                # A report came in, or the lease ran out and another one drives: only the lease can tell.
+                now = self._clock()
+                if not self._journal.acquire(run_id, owner, until=self._lease_end(now), now=now):
+                    return None, run.seq, None
                 continue
             except RunSuperseded:
                 LOG.info("run %s of %s was superseded", run.id, run.flow)
