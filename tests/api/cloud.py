@@ -214,7 +214,7 @@ def make_cells(folder: Path) -> Cells:
     """An API database, cell0 and one cell, in files."""
     api = Database(f"sqlite:///{folder}/api.db", schema="api", name="api")
     api.sync()
-    cells = Cells(api)
+    cells = Cells(api, timeout=2.0)
     for uuid, name in ((CELL0_UUID, "cell0"), (str(uuid4()), "cell1")):
         url = f"sqlite:///{folder}/{name}.db"
         cells.add(CellMapping(uuid=uuid, name=name, transport_url="", database_url=url))

@@ -82,6 +82,12 @@ class ServerCloud(Cloud):
 
     def running(self, **changes: Any) -> Server:
         """A server in the cell that runs."""
+        server = self.record(**changes)
+        self.put_server(server, cell=self.cell)
+        return server
+
+    def record(self, **changes: Any) -> Server:
+        """The record of a server that runs."""
         at = now()
         nic = Nic(
             port_id=str(uuid4()),
@@ -111,9 +117,7 @@ class ServerCloud(Cloud):
             security_groups=["default"],
             nics=[nic],
         )
-        server = msgspec.structs.replace(server, **changes)
-        self.put_server(server, cell=self.cell)
-        return server
+        return msgspec.structs.replace(server, **changes)
 
     def put_server(self, server: Server, *, cell: str) -> None:
         """Enter a server into a cell."""

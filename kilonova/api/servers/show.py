@@ -66,6 +66,8 @@ def _unreachable(call: Call[Any]) -> dict[str, Any]:
         for key in ("id", "tenant_id", "user_id", "flavor", "image", "links", "server_groups")
         if key in known
     }
+    if shown["image"]:
+        shown["image"].pop("properties", None)
     return shown | {
         "created": second(mapping.created_at),
         "status": "UNKNOWN",

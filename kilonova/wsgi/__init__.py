@@ -1,0 +1,1 @@
+"""Applications for WSGI servers that import them by name."""
