@@ -33,14 +33,20 @@ def with_zones(call: Call[Any], found: list[Service]) -> list[Service]:
 
 def all_services(call: Call[Any]) -> list[Service]:
     """Every service of every cell that answers, with its zone; in order of number."""
-    parts = call.services.cells.gather(services.listing).found
+    return reachable_services(call)[0]
+
+
+def reachable_services(call: Call[Any]) -> tuple[list[Service], list[str]]:
+    """All services, and the cells that do not answer."""
+    gathered = call.services.cells.gather(services.listing)
     found = []
-    for cell, part in parts.items():
+    for cell, part in gathered.found.items():
         for service in part:
             service.cell = cell
             found.append(service)
     shown = [service for service in found if service.binary not in HIDDEN]
-    return with_zones(call, sorted(shown, key=lambda service: (service.id, service.host, service.binary)))
+    shown.sort(key=lambda service: (service.id, service.host, service.binary))
+    return with_zones(call, shown), list(gathered.down)
 
 
 @operation("GET", "/os-availability-zone", rule=_RULE + "list", query=NoQuery)

@@ -23,6 +23,7 @@ from kilonova.api.inputs import (
     printable,
 )
 from kilonova.api.paging import page_size, with_links
+from kilonova.api.rules import ANYBODY
 from kilonova.base.body import Body, Query, wire
 from kilonova.base.errors import BadRequest, FlavorNotFound
 from kilonova.base.operation import operation
@@ -164,21 +165,20 @@ def visible(call: Call[Any], flavor_id: str) -> Flavor:
     raise FlavorNotFound(flavor=flavor_id)
 
 
-@operation("GET", "/flavors", rule="os_compute_api:flavors", query=FlavorsQuery, refuses={400})
+@operation("GET", "/flavors", rule=ANYBODY, query=FlavorsQuery, refuses={400})
 def list_flavors(call: Call[None]) -> dict[str, Any]:
     """The flavors that the caller may use, briefly."""
     return _list(call, occasion="list", collection="flavors")
 
 
-@operation("GET", "/flavors/detail", rule="os_compute_api:flavors", query=FlavorsQuery, refuses={400})
+@operation("GET", "/flavors/detail", rule=ANYBODY, query=FlavorsQuery, refuses={400})
 def list_flavors_in_detail(call: Call[None]) -> dict[str, Any]:
     """The flavors that the caller may use."""
     return _list(call, occasion="show", collection="flavors/detail")
 
 
 def _list(call: Call[None], *, occasion: str, collection: str) -> dict[str, Any]:
-    # Anybody may list flavors: there is no rule for it, and what one sees depends on the project.
-    call.authorized = True
+    call.authorize()
     query: FlavorsQuery = call.query
     size = page_size(call, query.limit)
     found: list[Flavor] = []
@@ -243,10 +243,10 @@ def _number(text: str | None, complaint: str) -> int | None:
     return max(-1, min(number, 2**31 - 1))
 
 
-@operation("GET", "/flavors/{flavor_id}", rule="os_compute_api:flavors", query=NoQuery, refuses={404})
+@operation("GET", "/flavors/{flavor_id}", rule=ANYBODY, query=NoQuery, refuses={404})
 def show_flavor(call: Call[None]) -> dict[str, Any]:
     """One flavor."""
-    call.authorized = True
+    call.authorize()
     return {"flavor": render(call, [visible(call, call.params["flavor_id"])])[0]}
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import UNSET, UnsetType
 
-from kilonova.api.availability_zones import HIDDEN, all_services, with_zones
+from kilonova.api.availability_zones import HIDDEN, all_services, reachable_services, with_zones
 from kilonova.api.call import Call
 from kilonova.api.inputs import HostName, LaxBool, Short, as_bool, require_int, require_uuid
 from kilonova.api.moments import micro, now
@@ -76,21 +76,18 @@ def list_services(call: Call[None]) -> dict[str, Any]:
     """The services; since 2.69 with what little is known of those in cells that do not answer."""
     call.authorize()
     query: ServicesQuery = call.query
+    every, down = reachable_services(call)
     found = [
-        service
-        for service in all_services(call)
-        if query.host in (None, service.host) and query.binary in (None, service.binary)
+        service for service in every if query.host in (None, service.host) and query.binary in (None, service.binary)
     ]
     rows = _render(call, found)
     if call.since("2.69") and query.binary in (None, _COMPUTE):
-        rows += [row for row in _out_of_reach(call) if query.host in (None, row["host"])]
+        rows += [row for row in _out_of_reach(call, down) if query.host in (None, row["host"])]
     return {"services": rows}
 
 
-def _out_of_reach(call: Call[None]) -> list[dict[str, Any]]:
-    cells = call.services.cells
-    down = cells.gather(lambda tx: None).down
-    hosts = sorted(host for cell in down for host in cells.host_mappings(cell))
+def _out_of_reach(call: Call[None], down: list[str]) -> list[dict[str, Any]]:
+    hosts = sorted(host for cell in down for host in call.services.cells.host_mappings(cell))
     return [{"binary": _COMPUTE, "host": host, "status": "UNKNOWN"} for host in hosts]
 
 
