@@ -121,11 +121,7 @@ class RestNeutron:
             return []
         wanted = _Wanted(project_id, security_groups, hostname)
         binding = {"device_id": server, "device_owner": f"compute:{zone}", "binding:host_id": host}
-        try:
-            ports = self._ensure(server, requests, binding, wanted)
-        except NeighbourUnavailable:
-            # A POST whose answer was lost may have made its ports: the second look finds them.
-            ports = self._ensure(server, requests, binding, wanted)
+        ports = self._ensure(server, requests, binding, wanted)
         for port in ports:
             if port.get("binding:vif_type") == FAILED:
                 raise BuildFailed(server=server, reason=f"Binding failed for port {port['id']}, see Neutron's logs.")
@@ -189,14 +185,21 @@ class RestNeutron:
             body["binding:profile"] = {MARK: place}
             if request.fixed_ip:
                 body["fixed_ips"] = [{"ip_address": request.fixed_ip}]
-            if wanted.groups and network.get("port_security_enabled", True):
+            if wanted.groups not in ([], ["default"]) and network.get("port_security_enabled", True):
                 body["security_groups"] = self._group_ids(wanted.project_id, wanted.groups)
             if wanted.hostname and "dns-integration" in self._aliased():
                 body["dns_name"] = wanted.hostname
             bodies.append(body)
-        answer = self._http.send(
-            "POST", "/v2.0/ports", body={"port": bodies[0]} if len(bodies) == 1 else {"ports": bodies}
-        )
+        try:
+            answer = self._http.send(
+                "POST", "/v2.0/ports", body={"port": bodies[0]} if len(bodies) == 1 else {"ports": bodies}
+            )
+        except NeighbourUnavailable:
+            # The answer may have been lost on its way; then the ports are there, all of them or none.
+            found = ports_to_nics.match(requests, self.ports(device_id=binding["device_id"]))
+            if any(found[place] is None for place in places):
+                raise
+            return {place: dict(found[place] or {}) for place in places}
         if answer.status_code != 201:
             self._networks.forget(bodies[0]["network_id"])
             raise self._refusal(answer, bodies[0])

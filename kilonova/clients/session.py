@@ -48,9 +48,9 @@ Params = Mapping[str, str | int] | Sequence[tuple[str, str]]
 class _NoAnswer(Exception):
     """The request may be sent again."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, neighbour: str = "") -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason, self.neighbour = reason, neighbour
 
 
 class Login:
@@ -193,7 +193,7 @@ class Neighbour:
                 self._once, method, path, how, headers=headers or {}, token=token, project_id=project_id
             )
         except _NoAnswer as error:
-            self._fail(error.reason)
+            raise NeighbourUnavailable(neighbour=error.neighbour or self.name, reason=error.reason) from error
         return answer
 
     def _once(
@@ -206,8 +206,10 @@ class Neighbour:
         token: str,
         project_id: str | None,
     ) -> requests.Response:
+        other = None if project_id is None else self._login.for_project(project_id)
+        if not token:
+            self._log_in(other or self._login.session, project_id)
         try:
-            other = None if project_id is None else self._login.for_project(project_id)
             answer: requests.Response = (other or self._login.session).request(
                 f"{self.endpoint(other)}{path}",
                 method,
@@ -221,9 +223,6 @@ class Neighbour:
         except _TRANSPORT as error:
             self._endpoint = None
             raise _NoAnswer(_brief(error)) from error
-        except failures.Unauthorized as error:
-            where = "" if project_id is None else f" to project {project_id}"
-            self._fail(f"Keystone refuses the login of the service user{where}", error)
         except failures.ClientException as error:
             self._fail(_brief(error), error)
         if answer.status_code in _BUSY:
@@ -235,6 +234,19 @@ class Neighbour:
         if answer.status_code == 403 and not token:
             LOG.warning("%s forbids the service user %s %s: %s", self.name, method, path, text_of(answer))
         return answer
+
+    def _log_in(self, session: Session, project_id: str | None) -> None:
+        """Costs nothing while the token is good. A failure is Keystone's, not the neighbour's."""
+        try:
+            session.get_token()
+        except failures.Unauthorized as error:
+            where = "" if project_id is None else f" to project {project_id}"
+            reason = f"it refuses the login of the service user{where}"
+            raise NeighbourUnavailable(neighbour="keystone", reason=reason) from error
+        except (failures.ServiceUnavailable, *_TRANSPORT) as error:
+            raise _NoAnswer(_brief(error), neighbour="keystone") from error
+        except failures.ClientException as error:
+            raise NeighbourUnavailable(neighbour="keystone", reason=_brief(error)) from error
 
     def _headers(self, headers: Mapping[str, str], token: str, has_body: bool) -> dict[str, str]:
         sent = {"Accept": "application/json", "User-Agent": "kilonova", **headers}

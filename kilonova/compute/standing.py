@@ -21,6 +21,8 @@ LOG = log.of(__name__)
 DISABLED = "COMPUTE_STATUS_DISABLED"
 ALWAYS = ("COMPUTE_NODE", "OWNER_NOVA")
 COALESCED = 1.0
+REMIND = 10
+"""After so many reports without a change the conductor is told all the same: a message may have been lost."""
 
 
 class Standing:
@@ -43,6 +45,8 @@ class Standing:
         self._timer: Timer | None = None
         self._soon = False
         self._provider = False
+        self._told: Node | None = None
+        self._unsaid = 0
         self._lock = threading.Lock()
         self.disabled = False
         self.placed = threading.Event()
@@ -76,8 +80,14 @@ class Standing:
     def report(self) -> None:
         """Tell the conductor and Placement."""
         node = self.node()
-        self._conductor.record_node(node=node)
+        self._unsaid += 1
+        if node != self._told or self._unsaid >= REMIND:
+            self._tell(node)
         self.place(node)
+
+    def _tell(self, node: Node) -> None:
+        self._conductor.record_node(node=node)
+        self._told, self._unsaid = node, 0
 
     def changed(self) -> None:
         """What the host holds has changed: the conductor hears of it soon, of many changes at once."""
@@ -90,7 +100,7 @@ class Standing:
     def _record(self) -> None:
         with self._lock:
             self._soon = False
-        self._conductor.record_node(node=self.node())
+        self._tell(self.node())
 
     def set_disabled(self, disabled: bool) -> None:
         """Placement gives no candidates of a host that is disabled."""

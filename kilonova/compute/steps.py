@@ -20,6 +20,7 @@ from kilonova.base.errors import (
     NeighbourUnavailable,
     NotImplementedHere,
     RunSuperseded,
+    ServerNotFound,
 )
 from kilonova.clients import volumes
 from kilonova.clients.cinder import Cinder
@@ -32,7 +33,7 @@ from kilonova.core.metadata_documents import config_drive_files
 from kilonova.core.metadata_record import record_of
 from kilonova.core.network import NetworkRequest, Nic
 from kilonova.core.server import Guest
-from kilonova.virt.roles import ConfigFile, Driver, GuestPlan, Powers
+from kilonova.virt.roles import SHUTDOWN, ConfigFile, Driver, GuestPlan, Powers
 
 Check = Callable[[], None]
 
@@ -147,8 +148,11 @@ class Steps:
         return self._powered(guest, driver.power_on(self._plan(guest, nics, devices)))
 
     def stop_guest(self, *, guest: Guest) -> Power:
-        driver = self._powers()
-        return self._powered(guest, driver.power_off(guest.server.uuid, grace=self._tools.options.shutdown_timeout))
+        driver, grace = self._powers(), self._tools.options.shutdown_timeout
+        try:
+            return self._powered(guest, driver.power_off(guest.server.uuid, grace=grace))
+        except ServerNotFound:
+            return Power(power_state=SHUTDOWN)  # what is not there does not run; a start makes it anew
 
     def reboot_guest(self, *, guest: Guest, nics: list[Nic], devices: list[BlockDevice], hard: bool = False) -> Power:
         plan = self._plan(guest, nics, devices)

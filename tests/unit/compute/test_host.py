@@ -177,3 +177,15 @@ def test_a_service_of_hosts_leaves_in_good_order(tmp_path: Path) -> None:
     until(lambda: sorted(scene.conductor.left) == ["sim-0001", "sim-0002", "sim-0003"])
     assert scene.host.driver.guests() == {guest.server.uuid: RUNNING}
     scene.close()
+
+
+def test_an_unchanged_host_is_quiet(scene: Scene) -> None:
+    scene.host.standing.report()
+    told, asked = len(scene.conductor.nodes), list(scene.neighbours.placement.orders.calls)
+    for _ in range(5):
+        scene.host.standing.report()
+    assert len(scene.conductor.nodes) == told
+    assert scene.neighbours.placement.orders.calls[len(asked) :] == ["ensure_inventory", "ensure_traits"] * 5
+    for _ in range(5):
+        scene.host.standing.report()
+    until(lambda: len(scene.conductor.nodes) == told + 1)

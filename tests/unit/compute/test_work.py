@@ -228,3 +228,8 @@ def test_console(scene: Scene) -> None:
 
 def _fields(work: object) -> dict[str, object]:
     return {name: getattr(work, name) for name in work.__struct_fields__}  # type: ignore[attr-defined]
+
+
+def test_stopping_what_is_not_there(scene: Scene) -> None:
+    assert scene.finish(scene.work(a_guest(), ("stop_guest",))) == [("stop", True)]
+    assert scene.conductor.reports[-1].output == {"power_state": SHUTDOWN}
