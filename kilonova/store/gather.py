@@ -52,18 +52,24 @@ def gather(databases: Mapping[str, Database], fn: Callable[[Tx], R], *, timeout:
     deadline = time.monotonic() + timeout
     answers: queue.SimpleQueue[tuple[str, R | BaseException]] = queue.SimpleQueue()
     waiting: set[str] = set()
+    crowded = []
     for cell, database in databases.items():
         if not database.remote:
             continue
-        place = places.of(cell)
-        if not place.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            gathered.down[cell] = f"too many requests wait for {database.name}"
-            continue
-        waiting.add(cell)
-        _ask(cell, database, fn, answers=answers, place=place)
+        if places.of(cell).acquire(blocking=False):
+            waiting.add(cell)
+            _ask(cell, database, fn, answers=answers, place=places.of(cell))
+        else:
+            crowded.append(cell)
     for cell, database in databases.items():
         if not database.remote:
             _take(gathered, cell, _answer(database, fn))
+    for cell in crowded:
+        if places.of(cell).acquire(timeout=max(0.0, deadline - time.monotonic())):
+            waiting.add(cell)
+            _ask(cell, databases[cell], fn, answers=answers, place=places.of(cell))
+        else:
+            gathered.down[cell] = f"too many requests wait for {databases[cell].name}"
     while waiting:
         try:
             cell, answer = answers.get(timeout=max(0.0, deadline - time.monotonic()))
