@@ -140,7 +140,9 @@ def _trace(call: Call[Any], *, subject: str | None = None, request_id: str | Non
         parts["api"] = journal.runs(tx, subject=subject, request_id=request_id)
         if subject is not None:  # its scheduling is a run of the whole request
             created = {run.context.request_id for part in parts.values() for run, _ in part if run.action == "create"}
-            parts["api"] += [found for request in sorted(created) for found in journal.runs(tx, request_id=request)]
+            known = {run.id for run, _ in parts["api"]}
+            of_requests = [found for request in sorted(created) for found in journal.runs(tx, request_id=request)]
+            parts["api"] += [found for found in of_requests if found[0].id not in known]
     moment = now()
     runs = [_run(where, run, events, moment=moment) for where, part in parts.items() for run, events in part]
     if not runs and not gathered.down:
