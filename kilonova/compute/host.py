@@ -15,6 +15,7 @@ from kilonova.base.pool import Draining, Pool
 from kilonova.base.rpc import Bus, client, handler
 from kilonova.base.timers import Timer, Timers
 from kilonova.clients.neighbours import Neighbours
+from kilonova.clients.vendordata import VendorData
 from kilonova.compute.images import Images
 from kilonova.compute.options import ComputeOptions
 from kilonova.compute.standing import Standing
@@ -27,7 +28,7 @@ from kilonova.core.device import BlockDevice
 from kilonova.core.network import NetworkRequest, Nic
 from kilonova.core.options import HeartbeatOptions
 from kilonova.core.server import Guest
-from kilonova.virt.roles import CRASHED, RUNNING, SHUTDOWN, Driver, Interrupts, Logs, StagesImages, Watches
+from kilonova.virt.roles import CRASHED, RUNNING, SHUTDOWN, Driver, Interrupts, Logs, Powers, StagesImages, Watches
 
 LOG = log.of(__name__)
 
@@ -36,7 +37,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 
 
 class Shared:
-    """What the hosts of one process share, so that a thousand of them cost no thousand threads."""
+    """What the hosts of one process share, so that a thousand of them cost no thousand threads.
+
+    ``vendor``: the operator's vendor data, told on config drives.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,9 @@ class Shared:
         options: ComputeOptions = ComputeOptions(),  # noqa: B008 frozen
         heartbeats: HeartbeatOptions = HeartbeatOptions(),  # noqa: B008 frozen
         pool: Pool | None = None,
+        vendor: VendorData | None = None,
     ) -> None:
+        self.vendor = vendor
         self.neighbours, self.timers, self.options, self.heartbeats = neighbours, timers, options, heartbeats
         self.pool = pool or Pool(options.max_concurrent_work, "compute")
 
@@ -95,6 +101,7 @@ class ComputeHost:
             builds=builds,
             changed=self.standing.changed,
             power_seen=self._note_power,
+            vendor=shared.vendor,
         )
         self._steps = Steps(self._tools)
 
@@ -151,11 +158,16 @@ class ComputeHost:
             if server in expected:
                 self._powers[server] = power
                 continue
-            LOG.warning("guest %s is not expected on %s, it is removed", server, self.host)
+            action = self._shared.options.running_deleted_instance_action
+            if action != "noop":
+                LOG.warning("guest %s is not expected on %s: %s", server, self.host, action)
             try:
-                self.driver.remove_guest(server)
+                if action == "reap":
+                    self.driver.remove_guest(server)
+                elif action == "shutdown" and isinstance(self.driver, Powers):
+                    self.driver.power_off(server, grace=0)
             except Exception:
-                LOG.exception("guest %s could not be removed", server)
+                LOG.exception("guest %s could not be put away", server)
 
     def _tell_powers(self, expected: dict[str, str]) -> None:
         """Tell of the guests whose power contradicts their servers' states."""

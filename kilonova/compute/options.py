@@ -20,6 +20,11 @@ class ComputeOptions(GuestOptions):
     sync_power_state_interval: int = option(
         600, min=-1, help="Seconds between looks at the power states of all guests (0 means 60, negative is never)."
     )
+    running_deleted_instance_action: str = option(
+        "reap",
+        choices=("noop", "log", "shutdown", "reap"),
+        help="What to do at the start with guests whose servers are gone or elsewhere: reap removes them.",
+    )
     shutdown_timeout: int = option(60, min=0, help="Seconds for a guest to shut down before it is powered off.")
     block_device_allocate_seconds: float = option(600.0, min=1, help="Seconds to wait for a new volume.")
     cpu_allocation_ratio: float | None = option(

@@ -25,6 +25,7 @@ from kilonova.base.errors import (
 from kilonova.clients import volumes
 from kilonova.clients.cinder import Cinder
 from kilonova.clients.neutron import Neutron
+from kilonova.clients.vendordata import VendorData
 from kilonova.compute.images import Images
 from kilonova.compute.options import ComputeOptions
 from kilonova.contracts.compute import Attached, Compute, Nothing, Plugged, Power, Spawned
@@ -69,6 +70,7 @@ class Tools(NamedTuple):
     builds: Builds
     changed: Callable[[], None]
     power_seen: Callable[[str, int | None], None]
+    vendor: VendorData | None = None
 
 
 class Steps:
@@ -187,10 +189,14 @@ class Steps:
         return plan
 
     def _config_drive(self, guest: Guest, nics: list[Nic], devices: list[BlockDevice]) -> list[ConfigFile] | None:
-        options = self._tools.options
-        if not guest.server.config_drive and not options.force_config_drive:
+        options, vendor, server = self._tools.options, self._tools.vendor, guest.server
+        mandatory = server.image_properties.get("img_config_drive") == "mandatory"
+        if not (server.config_drive or mandatory or options.force_config_drive):
             return None
         record = record_of(guest, nics, devices, domain=options.dhcp_domain)
+        if vendor is not None:
+            told = {"vendor_static": vendor.static(), "vendor_dynamic": vendor.dynamic(record)}
+            record = msgspec.structs.replace(record, **told)
         files = config_drive_files(record, seed=os.urandom(SEED_BYTES))
         return [ConfigFile(path, content) for path, content in files]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,8 @@ LOG = log.of(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 10.0
 REMEMBERED = 10_000
+OVER_FOR = 900.0
+"""Seconds for which a run that is over is remembered: longer than any message is on its way."""
 
 
 class Job:
@@ -79,7 +82,7 @@ class Desk:
         self._pool, self._timers, self._interrupt = pool, timers, interrupt
         self._lines: dict[str, deque[Job]] = {}
         self._latest: OrderedDict[str, tuple[str, tuple[int, bool]]] = OrderedDict()
-        self._over: OrderedDict[str, None] = OrderedDict()
+        self._over: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
 
     def take(self, work: Work) -> None:
@@ -102,7 +105,7 @@ class Desk:
     def _is_news(self, server: str, job: Job, line: deque[Job] | None) -> bool:
         """With the lock held: whether the job is to be done; notes it as the latest of its server."""
         run, order = job.work.run, job.order
-        if run in self._over:
+        if self._over.get(run, 0.0) > time.monotonic():
             LOG.info("work of run %s, which is over, is dropped", run)
             return False
         latest = self._latest.get(server)
@@ -240,7 +243,7 @@ class Desk:
         return wanted and not job.failed
 
 
-def _note(known: OrderedDict[str, None], run: str) -> None:
-    known[run] = None
+def _note(known: OrderedDict[str, float], run: str) -> None:
+    known[run] = time.monotonic() + OVER_FOR
     if len(known) > REMEMBERED:
         known.popitem(last=False)

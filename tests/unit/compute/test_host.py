@@ -189,3 +189,15 @@ def test_an_unchanged_host_is_quiet(scene: Scene) -> None:
     for _ in range(5):
         scene.host.standing.report()
     until(lambda: len(scene.conductor.nodes) == told + 1)
+
+
+def test_strangers_may_be_left_alone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, running_deleted_instance_action="log")
+    assert scene.host.ready.wait(10)
+    guest = a_guest(project_id="project")
+    scene.finish(scene.work(guest))
+    scene.kill()
+    scene.open()
+    assert scene.host.ready.wait(10)
+    assert scene.host.driver.guests() == {guest.server.uuid: RUNNING}
+    scene.close()

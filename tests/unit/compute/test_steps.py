@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from kilonova.base.errors import BuildAborted
+from kilonova.clients.vendordata import VendorData
 from kilonova.compute.images import Images
 from kilonova.compute.steps import Steps
 from kilonova.core.device import BlockDevice
@@ -112,9 +113,10 @@ def test_a_driver_that_stages_images_gets_the_file(scene: Scene, tmp_path: Path)
         Steps(tools).spawn_guest(guest=a_guest(image_id="nowhere"), nics=[], devices=[])
 
 
-def test_a_config_drive_tells_who_the_guest_is(scene: Scene) -> None:
+def test_a_config_drive_tells_who_the_guest_is(scene: Scene, tmp_path: Path) -> None:
     driver = Recording(scene.host.driver)
-    tools = scene.host._tools._replace(driver=driver)
+    (tmp_path / "vendor.json").write_text('{"who": "the operator"}')
+    tools = scene.host._tools._replace(driver=driver, vendor=VendorData(tmp_path / "vendor.json"))
     plain, told = a_guest("plain"), msgspec.structs.replace(a_guest("told", config_drive=True), admin_password="pw")
     for guest in (plain, told):
         Steps(tools).spawn_guest(guest=guest, nics=[], devices=[])
@@ -124,3 +126,11 @@ def test_a_config_drive_tells_who_the_guest_is(scene: Scene) -> None:
     assert document["uuid"] == told.server.uuid
     assert document["hostname"] == "told.novalocal"
     assert document["admin_pass"] == "pw"
+    assert msgspec.json.decode(files["openstack/latest/vendor_data.json"]) == {"who": "the operator"}
+
+
+def test_an_image_may_insist_on_a_config_drive(scene: Scene) -> None:
+    driver = Recording(scene.host.driver)
+    guest = a_guest(image_properties={"img_config_drive": "mandatory"})
+    Steps(scene.host._tools._replace(driver=driver)).spawn_guest(guest=guest, nics=[], devices=[])
+    assert driver.plans[0].config_drive
