@@ -11,7 +11,7 @@ import dataclasses
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from kilonova.base.service import Service
 from kilonova.base.timers import Timers
 from kilonova.clients.options import NeutronOptions
 from kilonova.clients.session import Login
-from kilonova.cmd import compose, http, settings
+from kilonova.cmd import compose, guests, http, settings
 from kilonova.cmd.settings import Layout
 from kilonova.core.flavor import Flavor
 from kilonova.embedded.hypervisor import Hypervisor
@@ -69,7 +69,7 @@ class Cloud:
         self.layout = Layout(wishes.state.absolute(), Ports.moved(wishes.port_offset))
         self.neighbours = Neighbours(self.layout.state, ports=self.layout.ports, on_event=lambda event: say(event.text))
         self._running: list[Service] = []
-        self._stops: list[Callable[[], None]] = []
+        self._stops: list[Callable[[], object]] = []
 
     def start(self) -> None:
         """Bring it up; raises what hinders, with everything stopped again."""
@@ -161,7 +161,8 @@ class Cloud:
             host=site.process.host,
         )
         networks.start()
-        self._stops.append(networks.stop)
+        self._stops.append(lambda: _say_each(networks.teardown(), self._say))
+        self._stops.append(lambda: guests.end(self.layout))
 
     def _serve(self, application: object, address: tuple[str, int] | str, name: str, threads: int) -> None:
         self._stops.append(http.serve(application, address, name=name, threads=threads))
@@ -188,14 +189,20 @@ class Cloud:
         raise TimeoutError(f"no host came up within {seconds:.0f} s: see {self.layout.log}")
 
     def stop(self) -> None:
-        """End everything, in the reverse order of the start; the data stays."""
-        for stop in reversed(self._stops):
-            stop()
-        self._stops.clear()
+        """End everything, in the reverse order of the start: services, then real guests with their networks, then the
+        neighbours. The data stays."""
         for service in reversed(self._running):
             service.stop()
         self._running.clear()
+        for stop in reversed(self._stops):
+            stop()
+        self._stops.clear()
         self.neighbours.stop()
+
+
+def _say_each(texts: Iterable[str], say: Callable[[str], None]) -> None:
+    for text in texts:
+        say(text)
 
 
 def choose_driver(wanted: str) -> tuple[str, str]:

@@ -96,7 +96,7 @@ def _console(client: Client, name: str) -> str:
     text = ""
     while time.monotonic() < deadline:
         text = client("console", "log", "show", name)
-        if READY in text or "login:" in text:
+        if READY in text or ("login:" in text and "guest:" not in text):
             break
         time.sleep(1)
     return text

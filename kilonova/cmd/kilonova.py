@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from kilonova.base import log
-from kilonova.cmd import demo, told
+from kilonova.cmd import demo, guests, told
 from kilonova.cmd.settings import Layout
 from kilonova.embedded.failures import EmbeddedError
 from kilonova.embedded.ports import Ports
@@ -111,6 +111,9 @@ def down(state_dir: Path, wipe: bool) -> None:
     layout = Layout(state_dir.absolute(), Ports())
     ended = told.end(layout)
     click.echo("ended" if ended else "nothing was running")
+    if wipe or not ended:
+        for text in guests.clear(layout, wipe=wipe):
+            click.echo(text)
     if wipe and state_dir.exists():
         if not (state_dir / "etc").is_dir() and any(state_dir.iterdir()):
             raise click.ClickException(f"{state_dir} does not look like a state directory: nothing was removed")

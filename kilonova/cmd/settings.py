@@ -38,6 +38,11 @@ class Layout:
         return self.state / "run" / "kilonova.pid"
 
     @property
+    def compute(self) -> Path:
+        """The state_path of our host."""
+        return self.state / "compute"
+
+    @property
     def log(self) -> Path:
         """The log of our own services."""
         return self.state / "logs" / "kilonova.log"
@@ -89,7 +94,7 @@ def sections(
     return {
         "DEFAULT": {
             "host": host,
-            "state_path": layout.state / "compute",
+            "state_path": layout.compute,
             "transport_url": "local://",
             "compute_driver": driver,
             "osapi_compute_listen": "127.0.0.1",

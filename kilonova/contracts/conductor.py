@@ -13,7 +13,7 @@ from kilonova.core.network import Nic
 
 
 class Joined(msgspec.Struct, kw_only=True):
-    """What a host is told when it joins: its service, the guests it should hold (uuid -> vm_state), whether it is off."""
+    """For a host that joins: its service, the guests it should hold (uuid -> vm_state), whether it is off."""
 
     service_uuid: str
     cell: str

@@ -91,7 +91,7 @@ class Aggregate(msgspec.Struct, kw_only=True):
 class HostState(msgspec.Struct, kw_only=True):
     """What the scheduler knows of one node: as reported, plus what it has promised since.
 
-    Free amounts are in MiB, MiB and vCPUs. ``servers`` are the uuids on the host. ``generation`` grows with each report.
+    Free amounts are in MiB, MiB and vCPUs. ``servers`` are the uuids on the host. ``generation`` grows by reports.
     """
 
     node_uuid: str

@@ -1,4 +1,4 @@
-"""From a server and what it holds to the record that its metadata is made of. Used for config drives and the service."""
+"""From a server and what it holds to the record that its metadata is made of, for config drives and the service."""
 
 from __future__ import annotations
 

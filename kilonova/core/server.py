@@ -87,7 +87,7 @@ class ServerFault(msgspec.Struct, kw_only=True):
 
 
 class Guest(msgspec.Struct, kw_only=True):
-    """What a host needs to know of a server to hold its guest. Secrets: ``admin_password``, ``files``, ``user_data``."""
+    """What a host needs to know of a server. Secrets: ``admin_password``, ``files``, ``server.user_data``."""
 
     server: Server
     admin_password: str | None = None

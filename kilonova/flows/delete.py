@@ -1,10 +1,10 @@
 """Delete a server. It always wins: over a build in progress, over a stuck operation, over a dead host.
 
-Starting a delete cancels the operation that holds the server, in the same transaction; from then on the driver of that
-operation can write nothing more, but it may be in the middle of a step. So the first step waits until it has let go, and
-then reads afresh what the server holds. The host is told to drop what it does for the cancelled run; it serialises work by
-server, so that its part of the delete comes behind. All that follows finds things by the server's id, not by what the
-cancelled operation got to journal: ports carry the id, claims are held by it, attachments name it.
+Starting a delete cancels the operation that holds the server, in the same transaction. From then on the driver of that
+operation can write nothing more, but it may be in the middle of a step. So the first step waits until it has let go,
+and then reads afresh what the server holds. The host is told to drop what it does for the cancelled run; it serialises
+work by server, so that its part of the delete comes behind. All that follows finds things by the server's id, not by
+what the cancelled operation got to journal: ports carry the id, claims are held by it, attachments name it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What a hypervisor driver may be able to do, one small Protocol per role.
 
-A driver is an object that implements ``Driver`` and any of the other roles; ``isinstance(driver, Logs)`` is how one asks.
+A driver is an object that implements ``Driver`` and any of the other roles; ``isinstance(driver, Logs)`` asks.
 All methods are idempotent: ensure_guest on a running guest, or remove_guest without one, changes nothing. Power states
 are those of the API: 0 pending, 1 running, 3 paused, 4 shut down, 6 crashed, 7 suspended.
 """

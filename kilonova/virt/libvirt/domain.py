@@ -168,11 +168,10 @@ def _nic(devices: ET.Element, nic: Nic, *, user_network: bool) -> None:
     ET.SubElement(element, "model", type="virtio")
 
 
-def is_ours(xml: str) -> bool:
-    """Whether a domain's XML carries our mark."""
-    return (
-        ET.fromstring(xml).find(  # noqa: S314 - libvirt's own answer
-            f"metadata/{{{NAMESPACE}}}instance"
-        )
-        is not None
-    )
+def is_ours(xml: str, instances: str) -> bool:
+    """Whether a domain carries our mark, and writes its console below this folder: another cloud may share libvirt."""
+    root = ET.fromstring(xml)  # noqa: S314 - libvirt's own answer
+    log = root.find("devices/serial/log")
+    if log is None or not str(log.get("file")).startswith(f"{instances}/"):
+        return False
+    return root.find(f"metadata/{{{NAMESPACE}}}instance") is not None

@@ -36,7 +36,7 @@ class LibvirtDriver:
 
     def __init__(self, options: LibvirtOptions, *, host: str, node_uuid: str, state: Path) -> None:
         self._options, self._host, self._node_uuid = options, host, node_uuid
-        self._instances = state / "instances"
+        self._instances = state.absolute() / "instances"
         self._is_root = os.geteuid() == 0
         default = "qemu:///system" if self._is_root else "qemu:///session"
         self._connection = Connection(options.connection_uri or default)
@@ -108,7 +108,7 @@ class LibvirtDriver:
 
     def _is_ours(self, domain: Any) -> bool:
         try:
-            return is_ours(domain.XMLDesc())
+            return is_ours(domain.XMLDesc(), str(self._instances))
         except libvirt.libvirtError:
             return False
 
