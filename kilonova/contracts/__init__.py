@@ -5,5 +5,5 @@ from __future__ import annotations
 from typing import Final
 
 GENERATION: Final = 80
-"""The number that services write into the services table: it grows whenever a contract does, so that the oldest of a cell
+"""The number that services write into the services table. It grows whenever a contract does: the oldest of a cell
 tells what may be asked of all. Begins above what clients know from the system that this one replaces."""

@@ -1,7 +1,7 @@
 """What may be asked of a host. Hosts never ask for data: all they need is in the call.
 
 Methods under "steps" are what flows name with ``at=``: the host gets them by ``perform`` as names, with the run's
-state, from which each takes its arguments by their names; what it returns (a struct's fields) becomes part of the state.
+state, from which each takes its arguments by their names; what it returns (a struct) becomes part of the state.
 Each is an ``ensure_…``: run twice it ends in the same world.
 """
 
