@@ -115,7 +115,7 @@ def states(tx: Tx, marker: str = "", *, cell: str = "", down_time: float = 60.0)
         for service in services.listing(tx, binary="nova-compute")
         if service.is_up(now=now, down_time=down_time)
     }
-    known = tx.rows(select(_C.uuid, _C.host).where(_C.deleted == 0))
+    known = tx.rows(select(_C.uuid, _C.host).where(_C.deleted == 0).order_by(_C.id))
     hosts = {row.host for row in known}
     if marker:
         hosts &= _changed_hosts(tx, datetime.datetime.fromisoformat(marker) - _OVERLAP)
