@@ -6,11 +6,15 @@ Every answer is checked against the reference's schema of that operation and ver
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import json
 import re
+import shutil
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import jsonschema
@@ -93,7 +97,7 @@ class Cloud:
         options = options or Options()
         handed = Services(
             cells=self.cells,
-            policy=Enforcer(),
+            policy=enforcer(),
             options=options,
             **parts,
         )
@@ -211,15 +215,34 @@ def schema_of(reference: Path, method: str, path: str, version: str, *, action: 
 
 
 def make_cells(folder: Path) -> Cells:
-    """An API database, cell0 and one cell, in files."""
+    """An API database, cell0 and one cell, in files: copies of empty ones, which are made once."""
+    for name, schema in (("api", "api"), ("cell0", "cell"), ("cell1", "cell")):
+        shutil.copy(empty_databases() / f"{schema}.db", folder / f"{name}.db")
     api = Database(f"sqlite:///{folder}/api.db", schema="api", name="api")
-    api.sync()
-    cells = Cells(api, timeout=2.0)
+    cells = Cells(api, open_database=lambda mapping: Database(mapping.database_url, schema="cell", reach=0.1))
     for uuid, name in ((CELL0_UUID, "cell0"), (str(uuid4()), "cell1")):
         url = f"sqlite:///{folder}/{name}.db"
         cells.add(CellMapping(uuid=uuid, name=name, transport_url="", database_url=url))
-        cells.database(uuid).sync()
     return cells
+
+
+@functools.cache
+def empty_databases() -> Path:
+    """A folder with an empty database of each schema."""
+    folder = Path(tempfile.mkdtemp(prefix="kilonova-empty-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    schemas: tuple[Literal["api", "cell"], ...] = ("api", "cell")
+    for schema in schemas:
+        database = Database(f"sqlite:///{folder}/{schema}.db", schema=schema)
+        database.sync()
+        database.close()
+    return folder
+
+
+@functools.cache
+def enforcer() -> Enforcer:
+    """The default policy, read once."""
+    return Enforcer()
 
 
 _indexes: dict[Path, list[dict[str, Any]]] = {}

