@@ -1,0 +1,36 @@
+"""One composed cloud for all tests of this folder, with three simulated hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kilonova.embedded.install import is_installed
+from kilonova.embedded.prefix import find_prefix
+from tests.functional.cloud import OFFSET, Cloud, User
+
+
+@pytest.fixture(scope="session")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    if not is_installed(find_prefix()):
+        pytest.skip("the neighbours are not installed here")
+    made = Cloud(tmp_path_factory.mktemp("functional") / "state", offset=OFFSET)
+    try:
+        made.up()
+        made.discover()
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="session")
+def demo(cloud: Cloud) -> User:
+    """A plain user."""
+    return cloud.user()
+
+
+@pytest.fixture(scope="session")
+def admin(cloud: Cloud) -> User:
+    """An administrator, in a project of its own."""
+    return cloud.user("kilonova")
