@@ -21,7 +21,7 @@ from typing import Any
 
 from kilonova.base import context as contexts
 from kilonova.base import log
-from kilonova.base.errors import ErrorRecord, RunSuperseded, record_of
+from kilonova.base.errors import ErrorRecord, Fault, RunSuperseded, record_of
 from kilonova.base.flow import Report, Work
 from kilonova.base.pool import Draining, Pool
 from kilonova.base.timers import Timers
@@ -215,7 +215,9 @@ class Desk:
         except RunSuperseded:
             return
         except Exception as failure:
-            LOG.warning("%s of run %s on server %s failed", step.method, work.run, work.subject, exc_info=failure)
+            foreign = not isinstance(failure, Fault)
+            what = f"{step.method} of run {work.run} on server {work.subject}"
+            LOG.warning("%s failed: %s", what, failure, exc_info=foreign)
             error = record_of(failure)
             job.failed = True
         job.next += 1
