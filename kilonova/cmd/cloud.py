@@ -83,7 +83,7 @@ class Cloud:
 
     def _start(self) -> None:
         self.neighbours.ensure_installed()
-        driver, why = choose_driver(self.wishes.driver)
+        driver, why = choose_driver(self.wishes.driver, self.layout.state)
         self._say(f"hypervisor: {driver} ({why})")
         self.neighbours.start()
         with ThreadPoolExecutor(4, "start") as pool:
@@ -205,11 +205,11 @@ def _say_each(texts: Iterable[str], say: Callable[[str], None]) -> None:
         say(text)
 
 
-def choose_driver(wanted: str) -> tuple[str, str]:
+def choose_driver(wanted: str, state: Path) -> tuple[str, str]:
     """The driver and why: auto takes libvirt where a real guest can be run, else the simulated one."""
     if wanted == "fake":
         return "fake", "asked for"
-    usable, why = compose.probe_libvirt()
+    usable, why = compose.probe_libvirt(state)
     if wanted == "libvirt" and not usable:
         raise RuntimeError(f"libvirt cannot be used here: {why}")
     return ("libvirt", why) if usable else ("fake", f"libvirt cannot be used: {why}")

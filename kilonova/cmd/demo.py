@@ -10,6 +10,8 @@ from pathlib import Path
 
 import click
 
+from kilonova.cmd.settings import default_state
+
 READY = "guest: READY"
 CONSOLE_SECONDS = 240.0
 LINES = 14
@@ -40,9 +42,9 @@ class Client:
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kilonova",
+    default=default_state,
     envvar="KILONOVA_STATE",
-    show_default=True,
+    show_default=str(default_state()),
 )
 @click.option("--driver", type=click.Choice(["auto", "fake", "libvirt"]), default="auto", show_default=True)
 @click.option("--name", default="demo", show_default=True, help="The server's name.")

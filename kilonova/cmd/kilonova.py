@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import queue
 import shutil
 import signal
@@ -15,17 +14,15 @@ import click
 
 from kilonova.base import log
 from kilonova.cmd import demo, guests, told
-from kilonova.cmd.settings import Layout
+from kilonova.cmd.settings import Layout, default_state
 from kilonova.embedded.failures import EmbeddedError
 from kilonova.embedded.ports import Ports
-
-STATE = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kilonova"
 
 state_option = click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    default=STATE,
-    show_default=True,
+    default=default_state,
+    show_default=str(default_state()),
     envvar="KILONOVA_STATE",
     help="Where the cloud keeps everything.",
 )

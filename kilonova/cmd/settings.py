@@ -12,6 +12,14 @@ from kilonova.embedded.neighbours import ServiceCredentials
 from kilonova.embedded.ports import Ports
 from kilonova.store.cell_mappings import CELL0_UUID, CellMapping
 
+
+def default_state() -> Path:
+    """Where the cloud lives when nobody says: for root where services keep their state, else in the user's own."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/kilonova")
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "kilonova"
+
+
 SERVICE_TYPES = {"placement": "placement", "neutron": "network", "cinder": "volumev3", "glance": "image"}
 
 

@@ -49,6 +49,9 @@ class LibvirtDriver:
         if lacking is not None:
             raise NotSupported(f"libvirt cannot be used here: {lacking}")
         self._instances.mkdir(parents=True, exist_ok=True)
+        closed = probe.unreachable(self._instances) if self._is_root else None
+        if closed is not None:
+            raise NotSupported(f"libvirt cannot be used here: {closed}")
         if self._virt_type == "auto":
             found = probe.accelerator()
             self._virt_type = found.virt_type

@@ -58,6 +58,14 @@ def _firmware_ends(accel: str, seconds: float) -> bool:
             trial.wait()
 
 
+def unreachable(folder: Path) -> str | None:
+    """Why the hypervisor's user (not root, on most systems) could not open files in ``folder``; None when it could."""
+    for step in (folder, *folder.parents):
+        if step.exists() and not step.stat().st_mode & 0o001:
+            return f"the hypervisor's user may not pass through {step} to the guests' disks (chmod o+x, or move them)"
+    return None
+
+
 def missing() -> str | None:
     """What is lacking to run real guests at all, for people; None when nothing is."""
     for program in (EMULATOR, "qemu-img"):

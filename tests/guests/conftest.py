@@ -1,0 +1,54 @@
+"""What tests with real guests need: root, QEMU and libvirt, and the guest image that this checkout built."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilonova.cmd.demo import built_image
+from kilonova.embedded import hypervisor
+from kilonova.embedded.hypervisor import Hypervisor
+from kilonova.virt.libvirt import probe
+
+REQUIRED = "KILONOVA_REQUIRE_SERVICES"
+
+
+def lack(reason: str) -> None:
+    """Skip with the reason; fail where everything is required to be there."""
+    if os.environ.get(REQUIRED):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def open_to_all(folder: Path) -> None:
+    """Let the hypervisor's own user pass to a temporary folder of the tests."""
+    for step in (folder, *folder.parents):
+        if step.stat().st_uid == os.geteuid() and step.parent != step:
+            step.chmod(step.stat().st_mode | 0o711)
+
+
+@pytest.fixture(scope="session")
+def guest_image() -> Path:
+    """The tiny guest, a qcow2."""
+    path = built_image()
+    if path is None:
+        lack("build/guest.qcow2 is not there: make guest-image")
+    assert path is not None
+    return path
+
+
+@pytest.fixture(scope="session")
+def libvirt_daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """libvirt answers; started here when the machine does not run it."""
+    reason = probe.missing() or hypervisor.missing()
+    if os.geteuid() != 0:
+        reason = "real guests with networks need root"
+    if reason is not None:
+        lack(reason)
+    daemons = Hypervisor(tmp_path_factory.mktemp("hypervisor"))
+    daemons.start()
+    yield
+    daemons.stop()
