@@ -6,6 +6,8 @@ lock. MariaDB and PostgreSQL: reads on a snapshot (REPEATABLE READ), writes READ
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import sqlite3
 from typing import Any, NamedTuple
@@ -102,12 +104,22 @@ def _sqlite(url: URL, pool_size: int, *, patience: float) -> Engines:
     return Engines(reading, writing, remote=False)
 
 
+def _create(path: str) -> None:
+    """Make the file its owner's alone: passwords of guests and volumes go through it. Errors are SQLite's to tell."""
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+
+
 def _prepare_sqlite(engine: Engine, pragmas: tuple[str, ...]) -> None:
+    def create(dialect: object, record: object, arguments: list[str], options: object) -> None:
+        _create(arguments[0])
+
     def prepare(connection: sqlite3.Connection, record: object) -> None:
         connection.create_function("regexp", 2, _matches, deterministic=True)
         for pragma in pragmas:
             connection.execute(f"PRAGMA {pragma}").close()
 
+    event.listen(engine, "do_connect", create)
     event.listen(engine, "connect", prepare)
 
 

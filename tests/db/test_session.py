@@ -285,6 +285,16 @@ def test_a_file_that_cannot_be_opened(tmp_path: Path) -> None:
         database.sync()
 
 
+def test_a_file_is_its_owner_s_alone(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/api.db", schema="api")
+    database.sync()
+    with database.read():
+        files = sorted(tmp_path.iterdir())
+        assert {path.name for path in files} == {"api.db", "api.db-shm", "api.db-wal"}
+        assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    database.close()
+
+
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "oracle://x/y"])
 def test_databases_that_are_none(url: str) -> None:
     with pytest.raises(ValueError, match=r"must be a file|is none of them"):
