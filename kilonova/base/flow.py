@@ -37,6 +37,7 @@ class What(enum.Enum):
     UNDONE = "undone"
     UNDO_FAILED = "undo_failed"
     AGAIN = "again"
+    RETRY = "retry"  # an operator wants what failed to be tried afresh; belongs to no step
 
 
 class Status(enum.Enum):
@@ -231,7 +232,7 @@ def _plan_forward(flow: Flow, events: Sequence[Event], last: Mapping[str, What])
             continue
         if what is What.DISPATCHED or (step.parked and what is What.STARTED):
             return Plan(Next.WAIT, (step,))
-        if _count(events, step, What.FAILED) >= step.tries:
+        if len(failures(events, step, What.FAILED)) >= step.tries:
             return Plan(Next.STUCK, (step,))
         together = [step]
         if step.at is not None:
@@ -252,7 +253,7 @@ def _plan_back(flow: Flow, events: Sequence[Event], last: Mapping[str, What]) ->
     step = touched[-1]
     if last[step.name] is What.UNDO_DISPATCHED:
         return Plan(Next.WAIT, (step,))
-    if _count(events, step, What.UNDO_FAILED) >= step.tries:
+    if len(failures(events, step, What.UNDO_FAILED)) >= step.tries:
         return Plan(Next.STUCK, (step,))
     together = [step]
     if step.at is not None and step.undo is not None:
@@ -263,8 +264,12 @@ def _plan_back(flow: Flow, events: Sequence[Event], last: Mapping[str, What]) ->
     return Plan(Next.UNDO, tuple(together))
 
 
-def _count(events: Sequence[Event], step: Step, what: What) -> int:
-    return sum(event.step == step.name and event.what is what for event in events)
+def failures(log: Sequence[Event], step: Step, what: What) -> list[Event]:
+    """How often a step (or, by ``what``, its undo) failed in this attempt, since an operator wanted it tried afresh."""
+    _, events = current_attempt(log)
+    retries = [i for i, event in enumerate(events) if event.what is What.RETRY]
+    counted = events[retries[-1] + 1 :] if retries else events
+    return [event for event in counted if event.step == step.name and event.what is what]
 
 
 def values_of(run: Run, log: Sequence[Event]) -> dict[str, Any]:

@@ -11,23 +11,14 @@ import click
 from kilonova.base import config, log
 from kilonova.base.errors import Fault
 from kilonova.base.service import Service, run_forever
-from kilonova.cmd.compose import Site
+from kilonova.cmd.site import Site
+from kilonova.cmd.config_file import config_file, files_to_read
 from kilonova.cmd.options import ProcessOptions
-
-DEFAULT_FILES = (Path("/etc/nova/nova.conf"),)
-
-config_file = click.option(
-    "--config-file",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="A nova.conf; may be given more than once, the later one counts. Default: /etc/nova/nova.conf.",
-)
 
 
 def load_site(files: Sequence[Path], *, service: str) -> Site:
     """The Site of a configuration, with logging set up; ClickException where the configuration is bad."""
-    found = list(files) or [path for path in DEFAULT_FILES if path.is_file()]
+    found = files_to_read(files)
     try:
         conf = config.load(found)
         options = config.read(ProcessOptions, conf)

@@ -1,0 +1,1 @@
+"""The verbs of ``nova-manage``, one file for each group of them."""
