@@ -64,7 +64,7 @@ class ServerCloud(Cloud):
 
     def new(self, version: str, **changes: Any) -> dict[str, Any]:
         """The body of a create, as small as the version allows; a change to None takes an attribute away."""
-        server = {"name": "s", "flavorRef": "1", "imageRef": self.image.id}
+        server: dict[str, Any] = {"name": "s", "flavorRef": "1", "imageRef": self.image.id}
         if int(version.partition(".")[2]) >= 37:
             server["networks"] = "auto"
         server |= changes
@@ -162,7 +162,7 @@ class ServerCloud(Cloud):
         return [run for run, _ in database.query(lambda tx: journal.runs(tx, subject=subject))]
 
 
-def limited(**changes: int) -> Options:
+def limited(**changes: Any) -> Options:
     """Options with other limits."""
     options = Options()
     return dataclasses.replace(options, quota=dataclasses.replace(options.quota, **changes))

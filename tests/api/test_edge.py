@@ -94,7 +94,7 @@ class Edge:
             table=make_table(),
         )
 
-    def ask(self, method: str, path: str, *, body: Any = None, who: bool = True, **headers: str) -> testing.Result:
+    def ask(self, method: str, path: str, *, body: Any = None, who: bool = True, **headers: Any) -> testing.Result:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         content = body if isinstance(body, str | None) else json.dumps(body)
         return testing.TestClient(self.application).simulate_request(
@@ -150,7 +150,7 @@ def test_version_documents(edge: Edge) -> None:
         ({"OpenStack-API-Version": "compute 2.01"}, 400, None),
     ],
 )
-def test_negotiation(edge: Edge, headers: dict[str, str], status: int, shown: str | None) -> None:
+def test_negotiation(edge: Edge, headers: dict[str, Any], status: int, shown: str | None) -> None:
     answer = edge.ask("GET", "/v2.1/things", **{k.replace("-", "_"): v for k, v in headers.items()})
     assert answer.status_code == status
     if shown is None:
@@ -225,7 +225,7 @@ def bad(text: str) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_faults(
-    edge: Edge, method: str, path: str, headers: dict[str, str], body: Any, status: int, expected: dict[str, Any]
+    edge: Edge, method: str, path: str, headers: dict[str, Any], body: Any, status: int, expected: dict[str, Any]
 ) -> None:
     answer = edge.ask(method, path, body=body, **headers)
     shown = answer.json
@@ -240,7 +240,7 @@ def test_faults(
 
 def test_the_order_of_checks(edge: Edge) -> None:
     """Each request has all the later faults too; the first check that fails answers."""
-    wrong = {"OpenStack_API_Version": "compute 9.9", "Content_Type": "application/xml"}
+    wrong: dict[str, Any] = {"OpenStack_API_Version": "compute 9.9", "Content_Type": "application/xml"}
     assert edge.ask("POST", "/v2.1/ffff/nosuch", body="{", who=False, **wrong).status_code == 401
     assert edge.ask("POST", "/v2.1/ffff/nosuch", body="{", **wrong).status_code == 404
     assert edge.ask("POST", "/v2.1/ffff/things", body="{", **wrong).status_code == 406

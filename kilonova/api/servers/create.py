@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UnsetType
 
 from kilonova.api import quota_check
 from kilonova.api.call import Answer, Call
@@ -149,8 +150,8 @@ def _resolve(call: Call[CreateServer]) -> Wanted:
 
 
 def _counts(server: NewServer) -> tuple[int, int]:
-    least = int(given(server.min_count, 1))  # type: ignore[call-overload]
-    most = int(given(server.max_count, least))  # type: ignore[call-overload]
+    least = 1 if isinstance(server.min_count, UnsetType) else int(server.min_count)
+    most = least if isinstance(server.max_count, UnsetType) else int(server.max_count)
     if least > most:
         raise BadRequest("min_count must be <= max_count")
     return least, most

@@ -88,7 +88,7 @@ def test_states_of_a_status_find_its_servers() -> None:
          "Cannot 'reboot' instance u while it is in task_state rebooting"),
         (states.DELETE, {"vm_state": "odd", "task_state": "spawning", "launched_at": None, "host": None}, None),
         (states.UPDATE_METADATA, {"task_state": "rebooting"}, None),
-        (states.UPDATE_TAGS, {"vm_state": "rescued"}, "Cannot 'update tags' instance u while it is in vm_state rescued"),
+        (states.UPDATE_TAGS, {"vm_state": "error"}, "Cannot 'update tags' instance u while it is in vm_state error"),
     ],
 )  # fmt: skip
 def test_actions(action: states.Action, changes: dict[str, object], text: str | None) -> None:
