@@ -250,11 +250,10 @@ def _require_zone_free(
             other.availability_zone for other in others if other.availability_zone and set(other.hosts) & set(hosts)
         } - {zone}
         if taken:
-            action = "add host to" if adding else "update"
-            raise Conflict(
-                f"Cannot {action} aggregate {found.id}. Reason: One or more hosts already in availability zone(s) "
-                f"{sorted(taken)}"
-            )
+            reason = f"Reason: One or more hosts already in availability zone(s) {sorted(taken)}"
+            if adding:
+                raise Conflict(f"Cannot add host to aggregate {found.id}. {reason}")
+            raise BadRequest(f"Cannot update aggregate {found.id}. {reason}")
     if not adding and _any_servers(call, hosts):
         raise BadRequest(f"Cannot update aggregate {found.id}. Reason: {_IN_USE}")
 

@@ -90,7 +90,7 @@ def _cpu_info(found: Hypervisor, page: Page[Hypervisor]) -> Any:
 
 def _disk_available_least(found: Hypervisor, page: Page[Hypervisor]) -> int | None:
     reported = found.node.stats.get("disk_available_least", "")
-    return int(reported) if reported.lstrip("-").isdigit() else None
+    return int(reported) if re.fullmatch(r"-?[0-9]{1,12}", reported) else None
 
 
 _DETAIL = {"detail"}
@@ -154,21 +154,23 @@ def _page(
 ) -> list[Hypervisor]:
     """The hypervisors of all cells: cell after cell, by number in each."""
     cells = call.services.cells
-    begin, after = ("", None) if marker is None else _position(call, marker)
     contained = None if pattern is None else _SPECIAL.sub(r"\\\g<0>", pattern)
-    found: list[Hypervisor] = []
-    for cell in sorted(mapping.uuid for mapping in cells.all()):
-        if cell < begin or (limit is not None and len(found) >= limit):
-            continue
-        left = None if limit is None else limit - len(found)
-        at = after if cell == begin else None
 
-        def one(tx: Tx, left: int | None = left, at: Node | None = at) -> list[Hypervisor]:
-            listed = nodes.listing(tx, limit=left, marker=at.id if at is not None else None, pattern=contained)
+    def page_behind(number: int | None) -> Callable[[Tx], list[Hypervisor]]:
+        def read(tx: Tx) -> list[Hypervisor]:
+            listed = nodes.listing(tx, limit=limit, marker=number, pattern=contained)
             return _joined(tx, listed, with_servers=with_servers)
 
-        found += cells.gather(one, cells=[cell]).found.get(cell, [])
-    return found
+        return read
+
+    every = sorted(mapping.uuid for mapping in cells.all(disabled=True))
+    parts: dict[str, list[Hypervisor]] = {}
+    if marker is not None:
+        begin, last = _position(call, marker)
+        parts = dict(cells.gather(page_behind(last.id), cells=[begin]).found)
+        every = [cell for cell in every if cell > begin]
+    parts |= cells.gather(page_behind(None), cells=every).found
+    return [found for cell in sorted(parts) for found in parts[cell]][:limit]
 
 
 def _position(call: Call[Any], marker: str) -> tuple[str, Node]:
@@ -180,7 +182,7 @@ def _position(call: Call[Any], marker: str) -> tuple[str, Node]:
 def _find(call: Call[Any], key: str) -> list[tuple[str, Node]]:
     """Nodes by UUID (since 2.53) or number, with their cells."""
     by_uuid = call.since("2.53")
-    if not by_uuid and not (key.isdigit() and int(key) <= MAX_INT):
+    if not by_uuid and (not re.fullmatch(r"[0-9]{1,10}", key) or int(key) > MAX_INT):
         return []
 
     def match(tx: Tx) -> Node | None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from kilonova.api.call import Call
-from kilonova.api.inputs import LaxInt, Limit, NoQuery, Short, lax_int, name_of
+from kilonova.api.inputs import MAX_INT, LaxInt, Limit, NoQuery, Short, lax_int, name_of
 from kilonova.api.moments import now
 from kilonova.api.quotas import limit_of
 from kilonova.base.body import Body, Query, wire
@@ -111,7 +111,7 @@ def list_server_groups(call: Call[None]) -> dict[str, Any]:
     most = call.options.api.max_limit
     size = min(query.limit or most, most)
     with call.services.cells.api.read() as tx:
-        groups = server_groups.listing(tx, project_id, limit=size, offset=query.offset)
+        groups = server_groups.listing(tx, project_id, limit=size, offset=min(query.offset, MAX_INT))
     return {"server_groups": _render(call, groups)}
 
 
