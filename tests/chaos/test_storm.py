@@ -5,6 +5,7 @@ KILONOVA_CHAOS=long makes it 60 boots and 10 kills; KILONOVA_CHAOS_SEED draws th
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tests.chaos import books
 from tests.chaos.storm import Storm, wishes
 from tests.functional.cloud import OFFSET, Cloud, wait_for
 
+LOG = logging.getLogger(__name__)
 LONG = os.environ.get("KILONOVA_CHAOS") == "long"
 BOOTS, KILLS = (60, 10) if LONG else (20, 3)
 SETTLED = 150.0 if LONG else 90.0
@@ -38,19 +40,19 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 @pytest.mark.timeout(1500)
 def test_nothing_is_stuck_and_nothing_leaks(cloud: Cloud) -> None:
     seed = int(os.environ.get("KILONOVA_CHAOS_SEED") or time.time())
-    print(f"\nseed: KILONOVA_CHAOS_SEED={seed}")
+    LOG.warning("seed: KILONOVA_CHAOS_SEED=%d", seed)
     storm = Storm(cloud, seed)
     wanted = wishes(cloud, storm.user, storm.draw, count=BOOTS)
     kept = [wish.volume for wish in wanted if wish.volume]
     begun = time.monotonic()
     storm.run(wanted, kills=KILLS)
     calm = time.monotonic()
-    print(f"{BOOTS} boots in {calm - begun:.0f} s; kills: {'; '.join(storm.kills)}")
-    print(f"starts: {', '.join(f'{s:.1f}' for s in storm.starts)} s")
+    LOG.warning("%d boots in %.0f s; kills: %s", BOOTS, calm - begun, "; ".join(storm.kills))
+    LOG.warning("starts: %s s", ", ".join(f"{s:.1f}" for s in storm.starts))
 
     admin = cloud.user("kilonova")
     _settle(cloud, kept)
-    print(f"settled after {time.monotonic() - calm:.1f} s")
+    LOG.warning("settled after %.1f s", time.monotonic() - calm)
     living = {wish.server for wish in wanted if wish.pause is None}
     found = {server["id"]: server["status"] for server in admin.get("/servers/detail?all_tenants=1")["servers"]}
     assert found == dict.fromkeys(living, "ACTIVE")

@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import requests
 import yaml
 from keystoneauth1 import exceptions as ksa
 from keystoneauth1.identity import v3
 from keystoneauth1.session import Session
+from requests.adapters import HTTPAdapter
 
 T = TypeVar("T")
 
@@ -63,7 +65,9 @@ class User:
     def __init__(self, cloud: Cloud, name: str) -> None:
         self._cloud = cloud
         auth = yaml.safe_load((cloud.state / "clouds.yaml").read_text())["clouds"][name]["auth"]
-        self._session = Session(v3.Password(**auth), timeout=120)
+        http = requests.Session()
+        http.mount("http://", HTTPAdapter(pool_maxsize=64))
+        self._session = Session(v3.Password(**auth), session=http, timeout=120)
 
     @property
     def project(self) -> str:
@@ -100,6 +104,12 @@ class User:
         answer = self.call("POST", path, body, mv=mv, service=service)
         assert answer.status in (200, 201, 202), answer
         return answer.body
+
+    def set_quota(self, project: str, **limits: int) -> None:
+        """As administrator: limits of a project; what is not named is as good as unlimited."""
+        lifted = dict.fromkeys(("instances", "cores", "ram", "server_groups", "server_group_members"), -1)
+        answer = self.call("PUT", f"/os-quota-sets/{project}", {"quota_set": {**lifted, **limits, "force": True}})
+        assert answer.status == 200, answer
 
     # --- servers
 
@@ -195,8 +205,8 @@ class User:
 class Cloud:
     """One state directory. ``up`` begins or goes on; ``kill`` is SIGKILL on the main process."""
 
-    def __init__(self, state: Path, *, offset: int, hosts: int = 3) -> None:
-        self.state, self.offset, self.hosts = state, offset, hosts
+    def __init__(self, state: Path, *, offset: int, hosts: int = 3, driver: str = "fake") -> None:
+        self.state, self.offset, self.hosts, self.driver = state, offset, hosts, driver
         self.pid = 0
 
     def url(self, service: str) -> str:
@@ -206,15 +216,16 @@ class Cloud:
     def up(self) -> float:
         """Bring it up; the seconds that took."""
         begun = time.monotonic()
-        words = ["up", "--state-dir", self.state, "--driver", "fake", "--hosts", self.hosts]
+        words = ["up", "--state-dir", self.state, "--driver", self.driver, "--hosts", self.hosts]
         done = self.kilonova(*words, "--port-offset", self.offset, "--detach", seconds=UP_SECONDS)
         assert done.returncode == 0, f"{done.stdout}{done.stderr}\n{self.log_tail()}"
         self.pid = int(json.loads((self.state / "run" / "kilonova.pid").read_text())["pid"])
         return time.monotonic() - begun
 
     def down(self) -> None:
-        """End it and remove everything."""
-        self.kilonova("down", "--state-dir", self.state, "--wipe", seconds=120)
+        """End it and remove everything; with KILONOVA_TEST_KEEP set the state stays, to be looked at."""
+        wipe = [] if os.environ.get("KILONOVA_TEST_KEEP") else ["--wipe"]
+        self.kilonova("down", "--state-dir", self.state, *wipe, seconds=120)
 
     def kill(self) -> None:
         """SIGKILL; its children go with it."""
@@ -239,11 +250,12 @@ class Cloud:
         return User(self, name)
 
     def discover(self) -> None:
-        """Learn the ids that every test needs."""
+        """Learn the ids that every test needs, and lift the plain user's quota."""
         somebody = self.user()
         self.image = somebody.get("/images", service="glance")["images"][0]["id"]
         self.network = somebody.get("/networks?name=private", service="neutron")["networks"][0]["id"]
         self.networks = [{"uuid": self.network}]
+        self.user("kilonova").set_quota(somebody.project)
 
     def log_tail(self, lines: int = 40) -> str:
         """The end of our own log."""
