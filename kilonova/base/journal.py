@@ -36,7 +36,10 @@ class Journal(Protocol):
         """Write events behind ``expect``; Stale, RunSuperseded. ``task``: the subject's task_state from now on."""
 
     def append_report(self, report: Report, *, at: datetime.datetime) -> bool:
-        """Write what a host says if the step is still awaited; False when nobody waits for it any more."""
+        """Write what a host says if the step is still awaited; False when nobody waits for it any more.
+
+        The run is due at once.
+        """
 
     def acquire(self, run_id: str, owner: str, *, until: datetime.datetime, now: datetime.datetime) -> bool:
         """Take the lease if nobody's holds at ``now``; also renews one's own. False when held or not RUNNING."""
@@ -66,7 +69,7 @@ class Journal(Protocol):
         """Whether a driver still holds the run (also a cancelled one)."""
 
     def due(self, *, now: datetime.datetime, limit: int) -> list[str]:
-        """Ids of RUNNING runs that nobody drives and that are due."""
+        """Ids of RUNNING runs that nobody drives and that are due, or whose driver let its lease run out."""
 
 
 def without(values: Mapping[str, Any], secrets: frozenset[str]) -> dict[str, Any]:
@@ -145,6 +148,7 @@ class MemoryJournal:
             if run is None or run.status is not Status.RUNNING or not accepts(self._events[run.id], report):
                 return False
             self._add(run, [event_of(report, at=at)])
+            run.due_at = None
             return True
 
     def acquire(self, run_id: str, owner: str, *, until: datetime.datetime, now: datetime.datetime) -> bool:
@@ -203,5 +207,5 @@ class MemoryJournal:
                 for run in self._runs.values()
                 if run.status is Status.RUNNING
                 and not self.leased(run.id, now=now)
-                and (run.due_at is None or run.due_at <= now)
+                and (run.due_at is None or run.due_at <= now or run.id in self._leases)
             ][:limit]

@@ -6,8 +6,8 @@ from kilonova.api.options import EdgeOptions
 from kilonova.base import config
 from kilonova.base.service import Service
 from kilonova.cmd import compose, http
-from kilonova.cmd.compose import Site
 from kilonova.cmd.program import program
+from kilonova.cmd.site import Site
 
 THREADS = 24
 

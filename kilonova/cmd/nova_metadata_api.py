@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kilonova.base.service import Service
 from kilonova.cmd import compose, http
-from kilonova.cmd.compose import Site
 from kilonova.cmd.program import program
+from kilonova.cmd.site import Site
 
 THREADS = 10
 

@@ -46,3 +46,13 @@ class ConductorOptions:
     """The conductor."""
 
     workers: int = option(24, min=1, help="Runs driven at the same time.")
+
+
+@group("upgrade_levels")
+class UpgradeOptions:
+    """What is asked of older peers during an upgrade."""
+
+    compute: str = option(
+        "auto",
+        help="The version of the contract by which hosts are asked; auto is what the oldest host of a cell knows.",
+    )

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
 from kilonova.base import config, log
 from kilonova.base.errors import Fault
 from kilonova.base.service import Service, run_forever
-from kilonova.cmd.site import Site
 from kilonova.cmd.config_file import config_file, files_to_read
 from kilonova.cmd.options import ProcessOptions
+from kilonova.cmd.site import Site
 
 
-def load_site(files: Sequence[Path], *, service: str) -> Site:
-    """The Site of a configuration, with logging set up; ClickException where the configuration is bad."""
-    found = files_to_read(files)
-    try:
-        conf = config.load(found)
-        options = config.read(ProcessOptions, conf)
-        log.configure(
-            service=service,
-            level="DEBUG" if options.debug else "INFO",
-            form="json" if options.use_json else "text",
-            file=Path(options.log_file) if options.log_file else None,
-        )
-        return Site(conf)
-    except config.BadConfig as error:
-        raise click.ClickException(str(error)) from None
+def read_site(files: Sequence[Path], *, service: str) -> Site:
+    """The Site of a configuration, with logging set up; BadConfig."""
+    conf = config.load(files_to_read(files))
+    options = config.read(ProcessOptions, conf)
+    log.configure(
+        service=service,
+        level="DEBUG" if options.debug else "INFO",
+        form="json" if options.use_json else "text",
+        file=Path(options.log_file) if options.log_file else None,
+    )
+    return Site(conf)
 
 
 def program(name: str, services: Callable[[Site], Sequence[Service]], help_text: str) -> click.Command:
@@ -40,11 +39,20 @@ def program(name: str, services: Callable[[Site], Sequence[Service]], help_text:
     @config_file
     @click.version_option(package_name="kilonova")
     def run(files: tuple[Path, ...]) -> None:
-        site = load_site(files, service=name)
         try:
+            site = read_site(files, service=name)
             found = services(site)
         except (config.BadConfig, Fault, OSError) as error:
             raise click.ClickException(str(error)) from None
-        sys.exit(run_forever(found))
+        end(site, run_forever(found))
 
     return run
+
+
+def end(site: Site, status: int) -> NoReturn:
+    """Close the site and end the process: libraries' threads that wait for something do not hold it up."""
+    site.close()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 from kilonova.base import log
-from kilonova.base.engine import Engine, Hosts
+from kilonova.base.engine import Engine, Hosts, Timing
 from kilonova.base.errors import DatabaseUnavailable, NotFound
 from kilonova.base.flow import Flow, Report, Run
+from kilonova.base.pool import Draining, Pool
 from kilonova.flows.env import Env
 from kilonova.store.cells import Cells
 from kilonova.store.journal import DatabaseJournal
 from kilonova.store.session import Database
 
 LOG = log.of(__name__)
+
+TIMING = Timing(lease=10.0)
+"""A conductor that dies holds up its runs for so long; one that lives renews its leases well within it."""
+RENEW_SECONDS = 2.5
 
 
 class Driver:
@@ -40,7 +44,7 @@ class Driver:
         self._engines: dict[str, Engine] = {}
         self._queued: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(workers, "flow")
+        self._pool = Pool(workers, "flow")
         self._closed = False
 
     def engine(self, where: str) -> Engine:
@@ -56,6 +60,7 @@ class Driver:
                     env=lambda run: self._env(run, where, database),
                     where=where,
                     owner=self._owner,
+                    timing=TIMING,
                 )
             return found
 
@@ -65,7 +70,10 @@ class Driver:
             if self._closed or (run, where) in self._queued:
                 return
             self._queued.add((run, where))
-        self._pool.submit(self._advance, run, where)
+        try:
+            self._pool.run(self._advance, run, where)
+        except Draining:
+            LOG.debug("run %s is left to others", run)
 
     def report(self, report: Report) -> bool:
         """Journal what a host says, then drive the run on."""
@@ -96,15 +104,20 @@ class Driver:
             except DatabaseUnavailable as error:
                 LOG.warning("leases were not renewed: %s", error.message)
 
-    def close(self) -> None:
-        """Take no more work, finish the steps that run; what is left has its lease run out for others."""
+    def close(self, seconds: float = 60.0) -> bool:
+        """Drive nothing more; what is being driven goes on to where it ends or waits. Whether it got there in time.
+
+        Leases are to be renewed meanwhile. What waits in the queue is due for any other conductor.
+        """
         with self._lock:
             self._closed = True
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        return self._pool.drain(seconds)
 
     def _advance(self, run: str, where: str) -> None:
         with self._lock:
             self._queued.discard((run, where))
+            if self._closed:
+                return
         try:
             self.engine(where).advance(run)
         except (DatabaseUnavailable, NotFound) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kilonova.base.flow import Work
 from kilonova.base.rpc import Bus, client
 from kilonova.conductor.liveness import Liveness
@@ -9,14 +11,14 @@ from kilonova.contracts.compute import Compute
 
 
 class CellHosts:
-    """Implements the engine's ``Hosts``."""
+    """Implements the engine's ``Hosts``. ``cap``: the contract's version that all hosts of the cell know."""
 
-    def __init__(self, bus: Bus, liveness: Liveness) -> None:
-        self._bus, self._liveness = bus, liveness
+    def __init__(self, bus: Bus, liveness: Liveness, *, cap: Callable[[], str | None] = lambda: None) -> None:
+        self._bus, self._liveness, self._cap = bus, liveness, cap
 
     def send(self, host: str, work: Work) -> None:
         """Cast the work."""
-        client(Compute, self._bus, host=host).perform(work=work)
+        client(Compute, self._bus, host=host, cap=self._cap()).perform(work=work)
 
     def is_up(self, host: str) -> bool:
         """By heartbeat."""

@@ -24,7 +24,7 @@ from kilonova.core.host import Node
 from kilonova.core.network import Nic
 from kilonova.core.server import Guest, Server
 from kilonova.store import devices, nodes, runs, servers, services
-from kilonova.store.cells import Cells
+from kilonova.store.cells import CELL0_UUID, Cells
 from kilonova.store.session import Database, Tx
 
 LOG = log.of(__name__)
@@ -163,9 +163,8 @@ class ConductorService:
         return waiting
 
     def _database(self) -> Database:
-        if not self._cell:
-            return self._cells.api
-        return self._cells.database(self._cell)
+        """The cell's. Services of no cell are recorded in cell0."""
+        return self._cells.database(self._cell or CELL0_UUID)
 
     def _changed(self, host: str) -> None:
         if self._liveness is not None:

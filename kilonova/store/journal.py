@@ -96,7 +96,8 @@ class DatabaseJournal:
             run, log = with_events(tx, [run_of(row)])[0]
             if not accepts(log, report):
                 return False
-            _swap(tx, run.id, expect=run.seq, seq=run.seq + 1)
+            # Due at once: should this process die before it drives the run on, any other one does.
+            _swap(tx, run.id, expect=run.seq, seq=run.seq + 1, due_at=None)
             insert_events(tx, run.id, [event_of(report, at=at)], after=run.seq)
             return True
 
@@ -168,7 +169,8 @@ class DatabaseJournal:
             query = select(t.c.id).where(
                 t.c.status == Status.RUNNING.value,
                 or_(t.c.lease_until.is_(None), t.c.lease_until <= now),
-                or_(t.c.due_at.is_(None), t.c.due_at <= now),
+                # A lease that ran out was a dead driver's, who may have been anywhere in its work.
+                or_(t.c.due_at.is_(None), t.c.due_at <= now, t.c.lease_until.is_not(None)),
             )
             return [row.id for row in tx.rows(query.order_by(t.c.created_at).limit(limit))]
 
