@@ -116,7 +116,8 @@ class Cloud:
     def _site(self, driver: str) -> compose.Site:
         found = settings.sections(self.layout, self.neighbours.credentials, host=socket.gethostname(), driver=driver)
         settings.write_private(self.layout.conf, settings.as_ini(found))
-        return compose.Site(config.load([self.layout.conf]), timers=Timers(workers=8))
+        files = [path for path in (self.layout.conf, self.layout.local_conf) if path.exists()]
+        return compose.Site(config.load(files), timers=Timers(workers=8))
 
     def _start_services(self, site: compose.Site, driver: str) -> None:
         for service in (compose.conductor(site), compose.scheduler(site)):

@@ -36,6 +36,11 @@ class Layout:
         return self.state / "etc" / "nova.conf"
 
     @property
+    def local_conf(self) -> Path:
+        """Options of the operator's own, which stand over those of the nova.conf; need not be there."""
+        return self.state / "etc" / "local.conf"
+
+    @property
     def clouds(self) -> Path:
         """The clouds.yaml for clients."""
         return self.state / "clouds.yaml"
