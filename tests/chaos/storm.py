@@ -63,10 +63,13 @@ class Storm:
         with ThreadPoolExecutor(threads + 1) as pool:
             killer = pool.submit(self._kill_again_and_again, kills, done)
             jobs = [pool.submit(self._wish, wish) for wish in wanted]
-            for job in jobs:
-                job.result()
-            done.set()
-            killer.result()
+            try:
+                for job in jobs:
+                    job.result()
+                killer.result()
+            finally:
+                self.deadline = 0.0
+                done.set()
 
     # --- users
 
@@ -131,7 +134,8 @@ class Storm:
     def _kill_again_and_again(self, kills: int, done: threading.Event) -> None:
         early, seconds = False, self.draw.uniform(*AFTER_START)
         for number in range(kills):
-            done.wait(seconds)
+            if done.wait(seconds):
+                return
             self.cloud.kill()
             self.kills.append(f"{number + 1}: {seconds:.2f} s after it {'listened' if early else 'was ready'}")
             early = self.draw.random() < 0.3 and number + 1 < kills

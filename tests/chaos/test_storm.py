@@ -8,15 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 
-from kilonova.embedded.install import is_installed
-from kilonova.embedded.prefix import find_prefix
 from tests.chaos import books
 from tests.chaos.storm import Storm, wishes
-from tests.functional.cloud import OFFSET, Cloud, wait_for
+from tests.functional.cloud import Cloud, wait_for
 
 LOG = logging.getLogger(__name__)
 LONG = os.environ.get("KILONOVA_CHAOS") == "long"
@@ -24,21 +22,9 @@ BOOTS, KILLS = (60, 10) if LONG else (20, 3)
 SETTLED = 150.0 if LONG else 90.0
 
 
-@pytest.fixture
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    if not is_installed(find_prefix()):
-        pytest.skip("the neighbours are not installed here")
-    made = Cloud(tmp_path_factory.mktemp("chaos") / "state", offset=OFFSET + 100)
-    try:
-        made.up()
-        made.discover()
-        yield made
-    finally:
-        made.down()
-
-
 @pytest.mark.timeout(1500)
-def test_nothing_is_stuck_and_nothing_leaks(cloud: Cloud) -> None:
+def test_nothing_is_stuck_and_nothing_leaks(make_cloud: Callable[..., Cloud]) -> None:
+    cloud = make_cloud()
     seed = int(os.environ.get("KILONOVA_CHAOS_SEED") or time.time())
     LOG.warning("seed: KILONOVA_CHAOS_SEED=%d", seed)
     storm = Storm(cloud, seed)

@@ -1,0 +1,32 @@
+"""Clouds of their own for tests that hurt them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from kilonova.embedded.install import is_installed
+from kilonova.embedded.prefix import find_prefix
+from tests.functional.cloud import OFFSET, Cloud
+
+
+@pytest.fixture(scope="module")
+def make_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cloud]]:
+    """Brings a cloud up, with a local.conf of the text given."""
+    if not is_installed(find_prefix()):
+        pytest.skip("the neighbours are not installed here")
+    made: list[Cloud] = []
+
+    def make(local: str = "") -> Cloud:
+        cloud = Cloud(tmp_path_factory.mktemp("chaos") / "state", offset=OFFSET + 100)
+        made.append(cloud)
+        (cloud.state / "etc").mkdir(parents=True)
+        (cloud.state / "etc" / "local.conf").write_text(local)
+        cloud.up()
+        cloud.discover()
+        return cloud
+
+    yield make
+    for cloud in made:
+        cloud.down()
