@@ -11,6 +11,7 @@ it has given the lease back (the reporter cannot drive, for it does not get the 
 from __future__ import annotations
 
 import datetime
+import itertools
 import random
 import threading
 import uuid
@@ -315,12 +316,16 @@ class Engine:
         return self._after(self._timing.resend)
 
     def _awaited(self, flow: Flow, events: Sequence[Event], *, undo: bool) -> list[Step]:
-        """The steps that were sent and not reported, in the order in which the host is to run them."""
+        """The steps that were sent and not reported, in the order in which the host is to run them.
+
+        Only up to one that failed: when the report of a step before that was lost, none behind it may be run yet.
+        """
         _, since = current_attempt(events)
         last = {e.step: e.what for e in since}
-        wanted = What.UNDO_DISPATCHED if undo else What.DISPATCHED
-        found = [s for s in flow.steps if last.get(s.name) is wanted]
-        return found[::-1] if undo else found
+        wanted, failed = (What.UNDO_DISPATCHED, What.UNDO_FAILED) if undo else (What.DISPATCHED, What.FAILED)
+        ordered = flow.steps[::-1] if undo else flow.steps
+        until_failed = itertools.takewhile(lambda s: last.get(s.name) is not failed, ordered)
+        return [s for s in until_failed if last.get(s.name) is wanted]
 
     def _end(self, run: Run, flow: Flow, events: Sequence[Event], decision: Plan) -> None:
         verdict, step = decision.next, next(iter(decision.steps), None)

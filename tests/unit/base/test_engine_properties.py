@@ -22,6 +22,17 @@ from tests.flows.stage import RUN, Case, Crash, Faults, Stage
 HOSTS = ("a", "b")
 PLACES = ("conductor", *HOSTS, "parked")
 MOST_AGAIN = 1
+NEXT = {
+    What.STARTED: {What.STARTED, What.SUCCEEDED, What.FAILED, What.UNDO_STARTED, What.UNDONE},
+    What.DISPATCHED: {What.SUCCEEDED, What.FAILED, What.UNDO_DISPATCHED, What.UNDONE, What.DISPATCHED},
+    What.SUCCEEDED: {What.UNDO_STARTED, What.UNDO_DISPATCHED, What.UNDONE},
+    What.FAILED: {What.STARTED, What.DISPATCHED, What.UNDO_STARTED, What.UNDO_DISPATCHED, What.SUCCEEDED, What.UNDONE},
+    What.UNDO_STARTED: {What.UNDO_STARTED, What.UNDONE, What.UNDO_FAILED},
+    What.UNDO_DISPATCHED: {What.UNDONE, What.UNDO_FAILED},
+    What.UNDO_FAILED: {What.UNDO_STARTED, What.UNDO_DISPATCHED, What.UNDONE},
+    What.UNDONE: set(),
+}
+"""What may be journaled of a step behind what. SUCCEEDED behind FAILED: a dead host's step that may be passed over."""
 UNDOING = {What.UNDO_STARTED, What.UNDO_DISPATCHED, What.UNDONE, What.UNDO_FAILED}
 
 
@@ -53,6 +64,7 @@ class World:
         self.there: set[str] = set()
         self.executed: list[str] = []
         self.wrong: list[str] = []
+        self.died: set[str | None] = set()
         self.flow: Flow
 
     def env(self, run: Run) -> World:
@@ -67,10 +79,13 @@ class World:
 
     def act(self, name: str, verb: str, state: State) -> dict[str, Any]:
         self.executed.append(name)
+        names = [step.name for step in self.flow.steps]
         if verb == "undo":
+            for later in self.flow.steps[names.index(name) + 1 :]:
+                if later.name in self.there and later.undo is not None and later.at not in self.died:
+                    self.wrong.append(f"{name} is undone before {later.name}")
             self.there.discard(name)
             return {}
-        names = [step.name for step in self.flow.steps]
         for earlier in self.flow.steps[: names.index(name)]:
             if not earlier.parked and not earlier.skip_when_down and getattr(state, earlier.name) != state.attempt:
                 self.wrong.append(f"{name} lacks the output of {earlier.name}")
@@ -197,6 +212,7 @@ class Drama(Stage):
                 self.come_back(host)
             elif host not in self.tape.down and self.tape.next(2):
                 self.tape.down.add(host)
+                self.world.died.add(host)  # type: ignore[attr-defined]
         if self.late and self.tape.next(2):
             self._insist(self.late.pop(0))
         if self.tape.next(2):
@@ -249,6 +265,9 @@ def play(flow: Flow, tape: Tape) -> tuple[Drama, Run]:
 def check(drama: Drama, run: Run) -> None:
     flow, events = drama.case.flow, drama.events()
     _, current = current_attempt(events)
+    again = [i for i, event in enumerate(events) if event.what is What.AGAIN]
+    for begin, end in zip([0, *(i + 1 for i in again)], [*again, len(events)], strict=True):
+        _check_order(events[begin:end], drama.story())
     story = drama.story()
     last = {event.step: event for event in current}
     assert drama.world.wrong == [], story  # type: ignore[attr-defined]
@@ -275,6 +294,14 @@ def check(drama: Drama, run: Run) -> None:
             assert len(events) == drama.at_cancel, f"written after the cancellation: {story}"
         case _:
             raise AssertionError(story)
+
+
+def _check_order(events: Sequence[Event], story: str) -> None:
+    last: dict[str, What] = {}
+    for event in events:
+        before = last.get(event.step)
+        assert before is None or event.what in NEXT[before], f"{event.step}: {event.what} behind {before}: {story}"
+        last[event.step] = event.what
 
 
 def _has_effect(world: Any, step: Step) -> bool:
