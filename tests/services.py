@@ -218,6 +218,21 @@ class RabbitMQ(Server):
                 self._processes[-1].wait(STOP_SECONDS)
         self.kill()
 
+    def create_vhosts(self, *names: str) -> None:
+        """Make virtual hosts that the user of `url` may use; `vhost_url` answers their URLs."""
+        control = find_program("rabbitmqctl", *_newest_folders("/usr/lib/rabbitmq/lib", "*/sbin"))
+        made = [
+            f'rabbit_vhost:add(<<"{name}">>, <<"guest">>), rabbit_auth_backend_internal:set_permissions(<<"guest">>, '
+            f'<<"{name}">>, <<".*">>, <<".*">>, <<".*">>, <<"guest">>)'
+            for name in names
+        ]
+        settings = [f"{key}={value}" for key, value in self._environment().items()]
+        self._run(["env", *settings, control, "eval", ", ".join(made) + "."])
+
+    def vhost_url(self, name: str) -> str:
+        """The transport URL of a virtual host."""
+        return f"{self.url}{name}"
+
     def _environment(self) -> dict[str, str]:
         base = str(self.directory)
         return {
