@@ -1,4 +1,4 @@
-"""What a database's error means: try again, unreachable, a bad pattern of the user's, or a defect of ours."""
+"""What a database's error means: try again, unreachable, a bad pattern or text of the user's, or a defect of ours."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class Failure(enum.Enum):
     CONFLICT = "conflict"
     LOST = "lost"
     PATTERN = "pattern"
+    TEXT = "text"
     OTHER = "other"
 
 
@@ -58,7 +59,13 @@ def _of_driver(error: exc.DBAPIError) -> Failure:
         return _SQLITE.get(getattr(original, "sqlite_errorcode", 0) & 0xFF, Failure.OTHER)
     if type(original).__module__.startswith("pymysql"):
         return _of_mariadb(original.args[0] if original is not None and original.args else 0)
+    return _of_postgresql(error, original)
+
+
+def _of_postgresql(error: exc.DBAPIError, original: BaseException | None) -> Failure:
     state = getattr(original, "sqlstate", None)
+    if state is None and isinstance(error, exc.DataError) and "NUL" in str(original):
+        return Failure.TEXT  # the driver refuses the one character that PostgreSQL cannot hold
     if state is None:
         return Failure.LOST if isinstance(error, exc.OperationalError) else Failure.OTHER
     if state in _POSTGRESQL_CONFLICTS:

@@ -187,6 +187,8 @@ class Database:
                 return DatabaseUnavailable(where=self.name)
             case Failure.PATTERN:
                 return BadRequest("A filter is not a valid regular expression.")
+            case Failure.TEXT:
+                return BadRequest("A text may not contain the character NUL.")
         return error
 
 
