@@ -8,7 +8,7 @@ import msgspec
 
 
 class Volume(msgspec.Struct, kw_only=True):
-    """A volume; ``size`` GiB. ``image`` is its image metadata when it is bootable."""
+    """A volume; ``size`` GiB. ``image`` is its image metadata when it is bootable; ``host`` None: none yet."""
 
     id: str
     name: str = ""
@@ -22,6 +22,7 @@ class Volume(msgspec.Struct, kw_only=True):
     project_id: str = ""
     attachments: list[dict[str, Any]] = []
     image: dict[str, str] = {}
+    host: str | None = ""
 
 
 class Cinder(Protocol):

@@ -21,6 +21,8 @@ from kilonova.clients.cinder import Volume
 from kilonova.clients.session import Neighbour, text_of
 
 VERSION = "3.48"
+UNSCHEDULED_SECONDS = 60.0
+"""A request to make a volume that no backend has taken up by then was lost on its way."""
 
 
 class RestCinder:
@@ -103,11 +105,15 @@ class RestCinder:
         return None
 
     def wait_available(self, volume_id: str, *, seconds: float) -> Volume:
-        deadline, pause = time.monotonic() + seconds, 0.2
+        begun, pause = time.monotonic(), 0.2
+        deadline, lost = begun + seconds, begun + UNSCHEDULED_SECONDS
         while True:
             volume = self.volume(volume_id)
             if volume.status not in ("creating", "downloading"):
                 break
+            if volume.host is None and time.monotonic() > lost:
+                reason = f"volume {volume_id} was given to no backend within {UNSCHEDULED_SECONDS:.0f} s"
+                raise BuildAborted(f"Volume {volume_id} did not finish being created: {reason}", reason=reason)
             if time.monotonic() + pause > deadline:
                 reason = f"volume {volume_id} was not made within {seconds:.0f} s, it is {volume.status}"
                 raise BuildAborted(f"Volume {volume_id} did not finish being created: {reason}", reason=reason)
@@ -198,4 +204,5 @@ def volume_of(record: dict[str, Any]) -> Volume:
         project_id=record.get("os-vol-tenant-attr:tenant_id", ""),
         attachments=list(record.get("attachments", [])),
         image={key: str(value) for key, value in (record.get("volume_image_metadata") or {}).items()},
+        host=record.get("os-vol-host-attr:host", ""),
     )

@@ -5,19 +5,21 @@ Both the host and, for hosts that are dead, the conductor use them.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from kilonova.base import log
-from kilonova.base.errors import BadRequest, Conflict, NotFound, VolumeNotFound
+from kilonova.base.errors import BadRequest, BuildAborted, Conflict, NotFound, VolumeNotFound
 from kilonova.clients.cinder import Cinder, Volume
 from kilonova.core.device import BlockDevice
 
 LOG = log.of(__name__)
 
 MARK = "kilonova"
+TRIES = 3
 
 Check = Callable[[], None]
 
@@ -42,23 +44,40 @@ def ensure_volumes(
 ) -> list[BlockDevice]:
     """Make the volumes that are to be made, all at once, and wait for them; the devices with their ``volume_id``.
 
+    One that fails is thrown away and made once more: a volume service that is restarted gives up what it was making.
     ``check`` is called between the requests and raises when the work is not wanted any more.
     """
+    wanted = [device for device in devices if device.is_volume and device.volume_id is None]
+    deadline = time.monotonic() + seconds
     made: dict[str, Volume] = {}
-    for device in devices:
-        if device.is_volume and device.volume_id is None:
+    for left in reversed(range(TRIES)):
+        for device in wanted:
             check()
             found = cinder.find_volume(metadata=_mark(server, device), project_id=project_id)
             made[device.uuid] = found or _create(cinder, device, server=server, project_id=project_id, zone=zone)
-    for volume in made.values():
-        check()
-        cinder.wait_available(volume.id, seconds=seconds)
+        well = [_came_off(cinder, made[device.uuid], deadline, check, last=not left) for device in wanted]
+        if all(well):
+            break
     return [
         msgspec.structs.replace(d, volume_id=made[d.uuid].id, volume_created=True, size=made[d.uuid].size)
         if d.uuid in made
         else d
         for d in devices
     ]
+
+
+def _came_off(cinder: Cinder, volume: Volume, deadline: float, check: Check, *, last: bool) -> bool:
+    """Whether the volume was made; one that was not is gone then, unless it was the last try or time is up."""
+    check()
+    try:
+        cinder.wait_available(volume.id, seconds=max(deadline - time.monotonic(), 0.0))
+    except BuildAborted as error:
+        if last or time.monotonic() >= deadline:
+            raise
+        LOG.warning("%s It is made once more.", error.message)
+        cinder.delete_volume(volume.id)
+        return False
+    return True
 
 
 def _create(cinder: Cinder, device: BlockDevice, *, server: str, project_id: str, zone: str | None) -> Volume:
