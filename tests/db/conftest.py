@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from kilonova.store.migration import declared
 from kilonova.store.session import Database
 
 Schema = Literal["api", "cell"]
@@ -49,13 +50,29 @@ def api_shared(make_url: MakeUrl) -> Iterator[Database]:
     yield from _made(make_url, "api")
 
 
-@pytest.fixture
-def cell(make_url: MakeUrl) -> Iterator[Database]:
-    """A cell's database of the test's own."""
+@pytest.fixture(scope="session")
+def cell_cleared(make_url: MakeUrl) -> Iterator[Database]:
     yield from _made(make_url, "cell")
 
 
-@pytest.fixture
-def api(make_url: MakeUrl) -> Iterator[Database]:
-    """An API database of the test's own."""
+@pytest.fixture(scope="session")
+def api_cleared(make_url: MakeUrl) -> Iterator[Database]:
     yield from _made(make_url, "api")
+
+
+@pytest.fixture
+def cell(cell_cleared: Database) -> Database:
+    """A cell's database that is empty. (Making one for each test would be most of the tests' time.)"""
+    return _clear(cell_cleared)
+
+
+@pytest.fixture
+def api(api_cleared: Database) -> Database:
+    """An API database that is empty."""
+    return _clear(api_cleared)
+
+
+def _clear(database: Database) -> Database:
+    tables = declared(database.schema)[0].sorted_tables
+    database.write(lambda tx: [tx.execute(table.delete()) for table in reversed(tables)])
+    return database

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.db.conftest import api, api_shared, cell, cell_shared, make_url
+from tests.db.conftest import api, api_cleared, api_shared, cell, cell_cleared, cell_shared, make_url
 
-__all__ = ["api", "api_shared", "cell", "cell_shared", "make_url"]
+__all__ = ["api", "api_cleared", "api_shared", "cell", "cell_cleared", "cell_shared", "make_url"]
 
 
 @pytest.fixture(scope="session")
