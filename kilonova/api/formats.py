@@ -107,8 +107,8 @@ def limit(value: str) -> int:
 
 
 def one_line(value: str) -> str:
-    """A text of printable characters, spaces anywhere."""
-    for character in value:
+    """A text of printable characters, spaces anywhere, and perhaps a line's end behind it."""
+    for character in value.removesuffix("\n"):
         category = unicodedata.category(character)
         if category.startswith("C") or category in ("Zl", "Zp"):
             raise ValueError(f"{value!r} has characters that cannot be printed")
