@@ -21,7 +21,7 @@ from kilonova.base.flow import Event, Flow, Run, Status, Step, What
 from kilonova.core.request import Decision, RequestSpec, Selection, Why
 from kilonova.core.server import Guest, Server, fault_of_record
 from kilonova.flows.env import PERSIST, Env
-from kilonova.store import build_requests, decisions, instance_mappings, request_specs, runs, servers
+from kilonova.store import build_requests, decisions, instance_mappings, request_specs, runs, server_groups, servers
 from kilonova.store.build_requests import BuildRequest
 from kilonova.store.cells import CELL0_UUID
 from kilonova.store.session import Tx
@@ -44,8 +44,9 @@ def choose_hosts(env: Env, state: ScheduleState) -> dict[str, object]:
     wanted = [s for s in state.servers if _build_request(env, s) is not None]
     if not wanted:
         return {"placed": [], "decision": None}
+    request = _with_group_of_now(env, state.request)
     try:
-        decision = env.scheduler.select(request=state.request, servers=wanted, alternates=env.max_attempts - 1)
+        decision = env.scheduler.select(request=request, servers=wanted, alternates=env.max_attempts - 1)
     except NotFound:
         raise
     except Exception as error:
@@ -53,6 +54,21 @@ def choose_hosts(env: Env, state: ScheduleState) -> dict[str, object]:
         raise
     _remember(env, wanted, decision.why)
     return {"placed": wanted, "decision": decision}
+
+
+def _with_group_of_now(env: Env, request: RequestSpec) -> RequestSpec:
+    """With the hosts that the group's members have by now: others may have been placed since the request was taken."""
+    if request.group is None:
+        return request
+    try:
+        with env.cells.api.read() as tx:
+            members = server_groups.get(tx, request.group.uuid).members
+            unplaced = dict.fromkeys(build_requests.waiting(tx, members), "")
+    except NotFound:
+        return request
+    found = env.cells.gather(lambda tx: servers.many(tx, members)).found.values() if members else ()
+    placed = {member.uuid: member.host or "" for part in found for member in part.values()}
+    return msgspec.structs.replace(request, group=msgspec.structs.replace(request.group, members=unplaced | placed))
 
 
 def _remember_refusal(env: Env, wanted: list[str], error: Exception) -> None:

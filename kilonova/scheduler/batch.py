@@ -97,6 +97,10 @@ class Batch:
         return placed
 
     def _field(self) -> selection.Field:
+        group = self._request.group
+        if group is not None:
+            # Members that were placed a moment ago show no host of theirs yet; their promises tell.
+            group.members |= self._hosts.hosts_of(member for member, host in group.members.items() if not host)
         known = self._hosts.find(self._offers.nodes())
         field = selection.Field(known, self._request, self._filters)
         self._why.candidates = len(known)

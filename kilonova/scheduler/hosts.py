@@ -142,6 +142,12 @@ class HostStore:
                 if (host is None or s.host == host) and (node is None or s.node == node)
             ]
 
+    def hosts_of(self, servers: Iterable[str]) -> dict[str, str]:
+        """Where these servers are, or are promised to be, as far as known: server -> host."""
+        wanted = set(servers)
+        with self.lock:
+            return {server: s.host for s in self._states.values() for server in wanted.intersection(s.servers)}
+
     def aggregates(self) -> list[Aggregate]:
         """Every aggregate that a known host is in."""
         with self.lock:

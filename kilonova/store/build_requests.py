@@ -7,6 +7,8 @@ its content stays until ``forget``: a hand-over that was interrupted goes on fro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 from sqlalchemy import delete as delete_rows
 from sqlalchemy import insert as insert_rows
@@ -67,6 +69,12 @@ def get(tx: Tx, uuid: str) -> BuildRequest:
     if found is None:
         raise ServerNotFound(server=uuid)
     return _record(found)
+
+
+def waiting(tx: Tx, uuids: Iterable[str]) -> set[str]:
+    """Which of these servers wait to be placed."""
+    query = select(_C.instance_uuid).where(_C.instance_uuid.in_(list(uuids)), _WAITS)
+    return {row.instance_uuid for row in tx.rows(query)}
 
 
 def delete(tx: Tx, uuid: str) -> bool:
