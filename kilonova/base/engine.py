@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilonova.base import log
+from kilonova.base import log, telemetry
 from kilonova.base.context import acting
 from kilonova.base.errors import ErrorRecord, HostIsDown, NotFound, RunSuperseded, record_of
 from kilonova.base.flow import (
@@ -43,6 +43,8 @@ from kilonova.base.flow import (
 from kilonova.base.journal import Journal, Stale
 
 LOG = log.of(__name__)
+
+_SENT = (What.DISPATCHED, What.UNDO_DISPATCHED, What.STARTED, What.UNDO_STARTED)
 
 
 class Hosts(Protocol):
@@ -128,7 +130,11 @@ class Engine:
             return False
         run, events = self._journal.read(report.run)
         if run.flow in self._flows:
-            self._tell(run, self._flows[run.flow], events[-1])
+            taken = next((e for e in reversed(events) if e.step == report.step and e.what not in _SENT), events[-1])
+            sent = next((e.at for e in reversed(events) if e.step == report.step and e.what in _SENT), taken.at)
+            seconds = (taken.at - sent).total_seconds()
+            telemetry.step_done(run.flow, taken.step, taken.what.value, seconds)
+            self._tell(run, self._flows[run.flow], taken)
         return True
 
     def _fitting(self, report: Report) -> Report:
@@ -215,6 +221,7 @@ class Engine:
         if step.at is not None:
             return self._dispatch(run, flow, events, steps, undo=False)
         self._write(run, flow, [self._event(step, What.STARTED)], task=step.task)
+        begun = self._clock()
         try:
             assert step.do is not None, f"{flow.name}.{step.name} has nothing to do"
             output = plain(step.do(self._env(run), self._state(run, flow, events)) or {})
@@ -223,9 +230,9 @@ class Engine:
             raise
         except Exception as error:
             self._note_failure(run, step, error)
-            self._write(run, flow, [self._event(step, What.FAILED, error=record_of(error))])
+            self._write(run, flow, [self._event(step, What.FAILED, error=record_of(error))], begun=begun)
         else:
-            self._write(run, flow, [self._event(step, What.SUCCEEDED, output=output)])
+            self._write(run, flow, [self._event(step, What.SUCCEEDED, output=output)], begun=begun)
         return None
 
     def _undo(self, run: Run, flow: Flow, events: Sequence[Event], steps: tuple[Step, ...]) -> datetime.datetime | None:
@@ -239,15 +246,16 @@ class Engine:
         if step.at is not None:
             return self._dispatch(run, flow, events, steps, undo=True)
         self._write(run, flow, [self._event(step, What.UNDO_STARTED)])
+        begun = self._clock()
         try:
             step.undo(self._env(run), self._state(run, flow, events))
         except (Stale, RunSuperseded):
             raise
         except Exception as error:
             self._note_failure(run, step, error)
-            self._write(run, flow, [self._event(step, What.UNDO_FAILED, error=record_of(error))])
+            self._write(run, flow, [self._event(step, What.UNDO_FAILED, error=record_of(error))], begun=begun)
         else:
-            self._write(run, flow, [self._event(step, What.UNDONE)])
+            self._write(run, flow, [self._event(step, What.UNDONE)], begun=begun)
         return None
 
     def _dispatch(
@@ -331,6 +339,7 @@ class Engine:
         verdict, step = decision.next, next(iter(decision.steps), None)
         if verdict is Next.DONE:
             self._journal.finish(run.id, Status.DONE, expect=run.seq, at=self._clock(), wipe=flow.secrets)
+            self._count_end(run, Status.DONE)
             return
         error = failure_of(events, step if verdict is Next.STUCK else None)
         state = self._state(run, flow, events)
@@ -346,12 +355,26 @@ class Engine:
         status = Status.UNDONE if verdict is Next.UNDONE else Status.STUCK
         wipe = flow.secrets if verdict is Next.UNDONE else frozenset[str]()
         self._journal.finish(run.id, status, expect=run.seq, at=self._clock(), error=error, wipe=wipe)
+        self._count_end(run, status)
         LOG.warning("run %s of %s on %s ended %s: %s", run.id, flow.name, run.subject, status.value, error.message)
 
-    def _write(self, run: Run, flow: Flow, events: list[Event], *, task: str | None = None) -> None:
+    def _count_end(self, run: Run, status: Status) -> None:
+        telemetry.flow_ended(run.flow, status.value, (self._clock() - run.created_at).total_seconds())
+
+    def _write(
+        self,
+        run: Run,
+        flow: Flow,
+        events: list[Event],
+        *,
+        task: str | None = None,
+        begun: datetime.datetime | None = None,
+    ) -> None:
         self._journal.append(run.id, events, expect=run.seq, task=task)
         run.seq += len(events)
         for event in events:
+            if begun is not None:
+                telemetry.step_done(flow.name, event.step, event.what.value, (event.at - begun).total_seconds())
             self._tell(run, flow, event)
 
     def _tell(self, run: Run, flow: Flow, event: Event) -> None:
