@@ -120,10 +120,11 @@ class Cloud:
         return compose.Site(config.load(files), timers=Timers(workers=8))
 
     def _start_services(self, site: compose.Site, driver: str) -> None:
+        # What an earlier process left unfinished is taken up at once: it would fail while the neighbours are not there.
+        self.neighbours.wait_ready()
         for service in (compose.conductor(site), compose.scheduler(site)):
             service.start()
             self._running.append(service)
-        self.neighbours.wait_ready(parts=("keystone", "placement"))
         self._serve(compose.api_application(site), ("127.0.0.1", self.layout.ports.nova), "nova-api", API_THREADS)
         metadata = compose.metadata_application(site, secret=self.neighbours.credentials.metadata_proxy_shared_secret)
         self._serve(metadata, ("127.0.0.1", self.layout.ports.metadata), "nova-metadata-api", 4)
