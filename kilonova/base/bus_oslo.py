@@ -38,10 +38,10 @@ LOG = log.of(__name__)
 PREFIX = "kilonova"
 """Exchange, and what every topic begins with."""
 
-HEARTBEAT = 30.0
+HEARTBEAT = 10.0
 CAST_TRIES = 3
 SECONDS_PER_TRY = 5.0
-"""About how long one try to reach a broker that is away takes, pauses included; see ``_prepare_options``."""
+"""About how long one try to reach a broker that is away takes, pauses included; see ``_messaging_conf``."""
 
 _AWAY = (kombu.exceptions.OperationalError, OSError)
 """What comes through oslo.messaging unwrapped when a first connection cannot be made."""
@@ -66,9 +66,8 @@ class OsloBus:
     """Implements ``Bus``. ``url``: the broker, where it is not the configuration's ``transport_url``."""
 
     def __init__(self, conf: config.Conf, *, url: str | None = None, heartbeat: float = HEARTBEAT) -> None:
-        _prepare_options(conf)
         self._heartbeat = heartbeat
-        self._transport = oslo_messaging.get_rpc_transport(conf, url=url)
+        self._transport = oslo_messaging.get_rpc_transport(_messaging_conf(conf), url=url)
         self._client = oslo_messaging.get_rpc_client(
             self._transport, oslo_messaging.Target(exchange=PREFIX, version="1.0")
         )
@@ -175,8 +174,15 @@ def _topic(topic: str) -> str:
     return f"{PREFIX}.{topic}"
 
 
-def _prepare_options(conf: config.Conf) -> None:
-    """Our defaults for the library's options; what the files say stands over them."""
+def _messaging_conf(conf: config.Conf) -> config.Conf:
+    """The same files once more, for the library alone: it registers options that we have declared too.
+
+    Our defaults for its options; what the files say stands over them.
+    """
+    files, overrides = conf.default_config_files or [], dict(conf.pending)
+    conf = config.Conf()
+    conf(args=[], project="nova", prog="kilonova", default_config_files=files, default_config_dirs=[])
+    conf.pending = overrides
     section = "oslo_messaging_rabbit"
     for name, options in messaging_options.list_opts():
         if name in (None, section):
@@ -196,3 +202,4 @@ def _prepare_options(conf: config.Conf) -> None:
     }.items():
         conf.set_default(name, value, group=section)
     config.apply_overrides(conf)
+    return conf
