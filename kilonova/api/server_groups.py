@@ -15,7 +15,7 @@ from kilonova.base.body import Body, Query, wire
 from kilonova.base.errors import BadRequest, Forbidden
 from kilonova.base.operation import operation
 from kilonova.base.view import Page, View, field
-from kilonova.store import server_groups
+from kilonova.store import instance_mappings, server_groups
 from kilonova.store.server_groups import ServerGroup
 from kilonova.store.session import Tx
 
@@ -67,9 +67,9 @@ class GroupsQuery(Query):
 
 def _living(page: Page[ServerGroup]) -> set[str]:
     """The members of the page's groups that are not deleted."""
-    cells = page.env.services.cells
     members = {uuid for group in page.objects for uuid in group.members}
-    mappings = {member: cells.mapping(member) for member in members}
+    with page.env.services.cells.api.read() as tx:
+        mappings = {member: instance_mappings.get(tx, member) for member in members}
     return {uuid for uuid, mapping in mappings.items() if mapping is not None and not mapping.queued_for_delete}
 
 
