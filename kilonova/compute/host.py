@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import Any
 
 from kilonova.base import log
@@ -72,6 +73,7 @@ class ComputeHost:
         self._stopped = False
         self._pause = FIRST_PAUSE
         self._silent = False
+        self._beaten, self._forced_down = 0.0, False
         builds = Builds()
         self.desk = Desk(
             host,
@@ -141,22 +143,22 @@ class ComputeHost:
             self._started = True
         joined = self._conductor.join(host=self.host, binary=BINARY, version=GENERATION, node=self.standing.node())
         self.standing.disabled = joined.disabled
-        self._remove_strangers(joined.expected)
+        self._remove_strangers(joined.expected, self.driver.guests())
         if isinstance(self.driver, Watches):
             self.driver.watch(self._power_changed)
         self._stop_serving = self._bus.serve("compute", self.host, handler(Compute, self))
-        self._joined = joined
+        self._joined, self._beaten = joined, time.monotonic()
         self._tell_powers(joined.expected)
         self._begin_timers()
         waiting = self._conductor.live_runs(host=self.host)
         LOG.info("%s has joined, with %d guests; %d runs wait for it", self.host, len(self._powers), len(waiting))
 
-    def _remove_strangers(self, expected: dict[str, str]) -> None:
-        """Guests whose servers were deleted or went elsewhere while the host was away. Nothing is served yet, so none
-        of them can be new."""
-        for server, power in self.driver.guests().items():
-            if server in expected:
-                self._powers[server] = power
+    def _remove_strangers(self, expected: dict[str, str], guests: dict[str, int]) -> None:
+        """Guests whose servers were deleted or went elsewhere while the host was away. They were there before the
+        servers were asked for, so none of them can be new."""
+        for server, power in guests.items():
+            if server in expected or self.desk.busy(server):
+                self._powers.setdefault(server, power)
                 continue
             action = self._shared.options.running_deleted_instance_action
             if action != "noop":
@@ -218,8 +220,27 @@ class ComputeHost:
             return
         if self._silent:
             LOG.info("%s: the heartbeat is heard again", self.host)
-        self._silent = False
+        now = time.monotonic()
+        away = self._silent or self._forced_down or now - self._beaten > self._shared.heartbeats.service_down_time
+        self._silent, self._beaten, self._forced_down = False, now, beat.forced_down
+        if away and not beat.forced_down:
+            self._catch_up()
         self.standing.set_disabled(beat.disabled)
+
+    def _catch_up(self) -> None:
+        """The host may have been taken for dead: servers were deleted without it, runs wait for its next look.
+
+        What is new since the guests were counted is not among them; what is being worked on is looked after there.
+        """
+        guests = {server: power for server, power in self.driver.guests().items() if not self.desk.busy(server)}
+        try:
+            joined = self._conductor.join(host=self.host, binary=BINARY, version=GENERATION, node=self.standing.node())
+            self._conductor.live_runs(host=self.host)
+        except Fault as error:
+            LOG.warning("%s: what went on meanwhile is not known: %s", self.host, error.message)
+            self._silent = True
+            return
+        self._remove_strangers(joined.expected, guests)
 
     # --- powers
 

@@ -53,6 +53,7 @@ class ScriptedConductor:
         self.joins: list[str] = []
         self.expected: dict[str, str] = {}
         self.disabled = False
+        self.forced_down = False
         self.known = True
         self.beats = 0
         self.left: list[str] = []
@@ -81,7 +82,7 @@ class ScriptedConductor:
 
     def beat(self, *, host: str, binary: str) -> Beat:
         self.beats += 1
-        return Beat(known=self.known, disabled=self.disabled)
+        return Beat(known=self.known, disabled=self.disabled, forced_down=self.forced_down)
 
     def leave(self, *, host: str, binary: str) -> None:
         self.left.append(host)

@@ -110,6 +110,21 @@ def test_guests_nobody_expects_are_removed(tmp_path: Path) -> None:
     scene.close()
 
 
+def test_guests_that_went_while_the_host_was_taken_for_dead_are_removed(scene: Scene) -> None:
+    kept, lost = a_guest(project_id="project"), a_guest(project_id="project")
+    for guest in (kept, lost):
+        scene.finish(scene.work(guest))
+    scene.conductor.forced_down = True
+    scene.host._beat()
+    scene.conductor.expected = {kept.server.uuid: "active"}
+    scene.host._beat()
+    assert scene.host.driver.guests().keys() == {kept.server.uuid, lost.server.uuid}
+    scene.conductor.forced_down = False
+    scene.host._beat()
+    assert scene.host.driver.guests() == {kept.server.uuid: RUNNING}
+    assert scene.conductor.asked_for_runs == ["sim-0001", "sim-0001"]
+
+
 def test_powers_that_contradict_are_told_at_the_start(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     assert scene.host.ready.wait(10)
