@@ -9,8 +9,9 @@ import msgspec
 from kilonova.base.errors import BuildAborted, BuildFailed, Fault
 
 FAIL, DELAY = "kilonova:fail", "kilonova:delay"
-"""Metadata of a server: ``"kilonova:fail": "spawn"`` (or ``spawn-abort``, ``stop``, ``start``, ``reboot``, ``destroy``)
-and ``"kilonova:delay": "spawn=2.5"`` in seconds; several with commas."""
+"""Metadata of a server: ``"kilonova:fail": "spawn"`` (or ``stop``, ``start``, ``reboot``, ``destroy``; ``spawn-abort``:
+no other host would do better, ``spawn-crash``: as a hypervisor's library fails) and ``"kilonova:delay": "spawn=2.5"``
+in seconds; several with commas."""
 
 
 class Order(msgspec.Struct, kw_only=True):
@@ -22,7 +23,7 @@ class Order(msgspec.Struct, kw_only=True):
     times: int = 1
     delay: float = 0.0
     fail: bool = False
-    error: Fault | None = None
+    error: Exception | None = None
     until: threading.Event | None = None
 
 
@@ -62,7 +63,7 @@ def ordered_by(metadata: dict[str, str], method: str) -> list[Order]:
     for word in metadata.get(FAIL, "").split(","):
         name, _, kind = word.strip().partition("-")
         if name == method:
-            orders.append(Order(method=method, fail=True, error=BuildAborted("ordered by metadata") if kind else None))
+            orders.append(Order(method=method, fail=True, error=_error(kind)))
     for word in metadata.get(DELAY, "").split(","):
         name, _, seconds = word.strip().partition("=")
         if name == method:
@@ -71,6 +72,12 @@ def ordered_by(metadata: dict[str, str], method: str) -> list[Order]:
             except ValueError:
                 continue
     return orders
+
+
+def _error(kind: str) -> Exception | None:
+    if kind == "crash":
+        return RuntimeError("the hypervisor's library failed: secret=swordfish")
+    return BuildAborted("ordered by metadata") if kind else None
 
 
 def failure(method: str, host: str, server: str) -> Fault:
