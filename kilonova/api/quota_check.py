@@ -8,7 +8,7 @@ from kilonova.api import quotas
 from kilonova.api.call import Call
 from kilonova.base.errors import Forbidden
 from kilonova.core.flavor import Flavor
-from kilonova.core.quota import Use, exceeded, over_quota, servers_that_fit
+from kilonova.core.quota import UNLIMITED, Use, exceeded, over_quota, servers_that_fit
 from kilonova.store import instance_mappings
 
 
@@ -18,18 +18,22 @@ def share_of(flavor: Flavor) -> Use:
 
 
 def _scopes(call: Call[Any]) -> list[tuple[dict[str, int], str | None]]:
-    """The limits of the project, and those of the user in it, each with whom it counts."""
+    """The limits of the project, and those of the user in it where they differ, each with whom it counts."""
     context = call.context
-    return [
-        (quotas.limits(call, context.project_id), None),
-        (quotas.limits(call, context.project_id, user_id=context.user_id), context.user_id),
-    ]
+    project = quotas.limits(call, context.project_id)
+    user = quotas.limits(call, context.project_id, user_id=context.user_id)
+    scopes: list[tuple[dict[str, int], str | None]] = [(project, None)]
+    if user != project:
+        scopes.append((user, context.user_id))
+    return scopes
 
 
-def _use(call: Call[Any], user_id: str | None) -> Use:
+def _use(call: Call[Any], limits: dict[str, int], user_id: str | None) -> Use:
     """What is taken. The mappings count servers exactly; a server that moves into its cell just now is one there."""
     project_id = call.context.project_id
-    counted = quotas.usage(call, project_id, user_id=user_id)
+    counted = {"cores": 0, "ram": 0}
+    if any(limits[resource] != UNLIMITED for resource in counted):
+        counted = quotas.usage(call, project_id, user_id=user_id)
     with call.services.cells.api.read() as tx:
         instances = instance_mappings.count(tx, project_id, user_id)
     return Use(instances=instances, cores=counted["cores"], ram=counted["ram"])
@@ -39,16 +43,15 @@ def allowed_servers(call: Call[Any], flavor: Flavor, *, least: int, most: int) -
     """How many servers, of the ``most`` wanted, may be made; OverQuota where not even ``least``."""
     fitting = most
     for limits, user_id in _scopes(call):
-        fitting = min(
-            fitting, servers_that_fit(limits, _use(call, user_id), share_of(flavor), least=least, most=most)
-        )
+        used = _use(call, limits, user_id)
+        fitting = min(fitting, servers_that_fit(limits, used, share_of(flavor), least=least, most=most))
     return fitting
 
 
 def check_again(call: Call[Any], made: Use) -> None:
     """OverQuota where what was ``made`` just now, together with what others made, is more than the limits allow."""
     for limits, user_id in _scopes(call):
-        used = _use(call, user_id)
+        used = _use(call, limits, user_id)
         if exceeded(limits, used.minus(made), made):
             raise over_quota(limits, used.minus(made), made)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import delete as delete_rows
 from sqlalchemy import insert, select, update
 
@@ -22,6 +24,12 @@ def get(tx: Tx, server: str) -> RequestSpec | None:
     """The request of a server."""
     found: RequestSpec | None = tx.scalar(select(_C.spec).where(_C.instance_uuid == server))
     return found
+
+
+def many(tx: Tx, servers: Iterable[str]) -> dict[str, RequestSpec]:
+    """The requests of those among ``servers`` that have one."""
+    query = select(_C.instance_uuid, _C.spec).where(_C.instance_uuid.in_(list(servers)))
+    return {row.instance_uuid: row.spec for row in tx.rows(query)}
 
 
 def delete(tx: Tx, server: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from kilonova.api.moments import now
 from kilonova.base.errors import NeighbourUnavailable
 from kilonova.core.network import NetworkRequest
-from kilonova.store import flavors, keypairs
+from kilonova.store import flavors, keypairs, quotas
 from tests.api.cloud import OTHER_PROJECT, PROJECT
 from tests.api.server_cloud import SMALL, ServerCloud, limited
 
@@ -368,3 +368,29 @@ def test_flavors_that_are_not_for_the_project(servers: ServerCloud) -> None:
 
 def test_who_may(servers: ServerCloud) -> None:
     assert servers.create(who="reader").fault == ("Policy doesn't allow os_compute_api:servers:create to be performed.")
+
+
+def test_a_flavor_with_devices_that_nobody_defined(servers: ServerCloud) -> None:
+    odd = SMALL.__class__(
+        flavorid="9", name="pci", vcpus=1, memory_mb=1, root_gb=1, extra_specs={"pci_passthrough:alias": "nosuch:1"}
+    )
+    servers.cells.api.write(lambda tx: flavors.insert(tx, odd))
+    answer = servers.create(flavorRef="9")
+    assert (answer.code, answer.fault) == (400, "PCI alias nosuch is not defined")
+
+
+def test_a_user_may_have_less_than_the_project(servers: ServerCloud) -> None:
+    servers.cells.api.write(lambda tx: quotas.put_user(tx, PROJECT, "member-user", {"instances": 1}))
+    servers.created()
+    assert servers.create().fault == "Quota exceeded for instances: Requested 1, but already used 1 of 1 instances"
+    assert servers.create(who="admin").code == 202
+
+
+def test_a_group_that_is_full(make_server_cloud: Callable[..., ServerCloud]) -> None:
+    servers = make_server_cloud(limited(server_group_members=1))
+    made = servers.post("/os-server-groups", "2.64", {"server_group": {"name": "g", "policy": "affinity"}})
+    hints = {"os:scheduler_hints": {"group": made.body["server_group"]["id"]}}
+    assert servers.post("/servers", "2.1", servers.new("2.1") | hints).code == 202
+    answer = servers.post("/servers", "2.1", servers.new("2.1") | hints)
+    assert (answer.code, answer.fault) == (403, "Quota exceeded, too many servers in group")
+    assert len(servers.requests()) == 1

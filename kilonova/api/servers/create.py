@@ -190,7 +190,14 @@ def _flavor(call: Call[Any], flavorid: str) -> Flavor:
     hidden = not flavor.is_public and call.context.project_id not in flavor.projects
     if flavor.disabled or (hidden and not call.context.is_admin):
         raise BadRequest(f"Flavor {flavorid} could not be found.")
+    _refuse_devices(flavor)
     return flavor
+
+
+def _refuse_devices(flavor: Flavor) -> None:
+    """No aliases of PCI devices are defined here, so a flavor that names one can be given to nobody."""
+    for alias in filter(None, flavor.extra_specs.get("pci_passthrough:alias", "").split(",")):
+        raise BadRequest(f"PCI alias {alias.partition(':')[0].strip()} is not defined")
 
 
 def _key(call: Call[Any], server: NewServer) -> KeyPair | None:

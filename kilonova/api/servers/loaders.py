@@ -64,12 +64,9 @@ def hints(page: Page[Server]) -> dict[str, dict[str, list[str]]]:
     """The scheduler hints of each server."""
     sources: Sources = page.env
     found = {uuid: request.request.hints for uuid, request in sources.requests.items()}
-    with sources.call.services.cells.api.read() as tx:
-        for server in page.objects:
-            if server.uuid not in found:
-                spec = request_specs.get(tx, server.uuid)
-                found[server.uuid] = spec.hints if spec is not None else {}
-    return found
+    others = [server.uuid for server in page.objects if server.uuid not in found]
+    specs = sources.call.services.cells.api.query(lambda tx: request_specs.many(tx, others))
+    return found | {uuid: spec.hints for uuid, spec in specs.items()}
 
 
 def groups(page: Page[Server]) -> dict[str, list[str]]:

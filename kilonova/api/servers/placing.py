@@ -13,7 +13,8 @@ from kilonova.api.call import Call
 from kilonova.api.servers.bodies import CreateServer, given
 from kilonova.base.errors import BadRequest, Forbidden, NotFound
 from kilonova.core.request import GroupMembers
-from kilonova.store import nodes, server_groups, servers
+from kilonova.store import instance_mappings, nodes, server_groups, servers
+from kilonova.store.session import Tx
 
 _FORCED = "os_compute_api:servers:create:forced_host"
 _REQUESTED = "compute:servers:create:requested_destination"
@@ -108,7 +109,14 @@ def _group(call: Call[Any], uuid: str) -> GroupMembers:
 
 
 def check_group_room(call: Call[Any], group: GroupMembers, *, more: int) -> None:
-    """Forbidden where the group would have too many members; those deleted do not count."""
+    """Forbidden where the group would have too many members; those deleted do not count, those not built yet do."""
     limit = quotas.limit_of(call, "server_group_members")
-    if 0 <= limit < len(group.members) + more:
+    if limit < 0:
+        return
+
+    def living(tx: Tx) -> int:
+        known = [instance_mappings.get(tx, member) for member in server_groups.get(tx, group.uuid).members]
+        return sum(mapping is not None and not mapping.queued_for_delete for mapping in known)
+
+    if limit < call.services.cells.api.query(living) + more:
         raise Forbidden("Quota exceeded, too many servers in group")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,14 +10,20 @@ import msgspec
 from msgspec import UnsetType
 
 from kilonova.api.call import Call
+from kilonova.api.moments import now
+from kilonova.api.servers import lookup
 from kilonova.api.servers.bodies import DeviceEntry, LegacyDevice, NewServer, given
 from kilonova.base import log
 from kilonova.base.errors import BadRequest, Fault, NotFound
+from kilonova.base.flow import Run
 from kilonova.clients.cinder import Volume
 from kilonova.core.device import BlockDevice
 from kilonova.core.disks import DeviceRequest
+from kilonova.store import journal, runs
+from kilonova.store.session import Tx
 
 LOG = log.of(__name__)
+HELD = datetime.timedelta(seconds=90)
 _INVALID = "Block Device Mapping is Invalid"
 
 
@@ -155,10 +162,50 @@ def reserve(call: Call[Any], server: str, devices: Sequence[BlockDevice], reserv
     return found
 
 
-def give_back(call: Call[Any], reserved: Sequence[str]) -> None:
-    """Undo reservations. What cannot be undone now is logged; the volume service shows the attachment."""
+def guard(call: Call[Any], servers: Sequence[str], devices: Sequence[BlockDevice]) -> list[Run]:
+    """Enter runs that give back what will be reserved, should this process die before the servers are committed.
+
+    They begin after ``HELD``; ``lift`` takes them away in the transaction that makes the servers.
+    """
+    held = [msgspec.structs.replace(d, delete_on_termination=False) for d in devices if d.volume_id]
+    if not held:
+        return []
+    due = now() + HELD
+    made = []
+    for server in servers:
+        run = lookup.run_of(call, "delete_unscheduled", server, state={"server": server, "devices": _plain(held)})
+        made.append(msgspec.structs.replace(run, due_at=due))
+
+    def write(tx: Tx) -> None:
+        for run in made:
+            journal.start_in(tx, run)
+
+    call.services.cells.api.write(write)
+    return made
+
+
+def _plain(devices: Sequence[BlockDevice]) -> list[Any]:
+    return [msgspec.to_builtins(device) for device in devices]
+
+
+def lift(tx: Tx, guards: Sequence[Run]) -> None:
+    """The servers are being made; ReservationLapsed when that took so long that a guard may be at work."""
+    at = now()
+    for run in guards:
+        if (run.due_at is not None and run.due_at <= at) or not runs.cancel_in(tx, run.id, at=at):
+            raise ReservationLapsed
+
+
+class ReservationLapsed(Fault):
+    code, text = 503, "The volume service took too long to reserve the volumes."
+
+
+def give_back(call: Call[Any], reserved: Sequence[str], guards: Sequence[Run] = ()) -> None:
+    """Undo reservations. What cannot be undone now is left to the guards, which are due from now on."""
     for attachment in reserved:
         try:
             call.services.cinder.release(attachment)
         except Fault as error:
             LOG.warning("attachment %s of a refused create was not released: %s", attachment, error.message)
+    if guards:
+        call.services.cells.api.write(lambda tx: runs.hurry(tx, [run.id for run in guards], now()))
