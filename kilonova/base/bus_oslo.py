@@ -40,8 +40,7 @@ PREFIX = "kilonova"
 
 HEARTBEAT = 10.0
 CAST_TRIES = 3
-SECONDS_PER_TRY = 5.0
-"""About how long one try to reach a broker that is away takes, pauses included; see ``_messaging_conf``."""
+
 
 _AWAY = (kombu.exceptions.OperationalError, OSError)
 """What comes through oslo.messaging unwrapped when a first connection cannot be made."""
@@ -81,23 +80,32 @@ class OsloBus:
         """Send and wait; NoSuchPeer when no queue of that name was ever made, BusTimeout when nobody answers."""
         begun = time.monotonic()
         self._await_broker(timeout)
+        while True:
+            left = max(timeout - (time.monotonic() - begun), 0.1)
+            try:
+                return self._call_once(target, message, left)
+            except oslo_messaging.MessagingTimeout:
+                waited = round(time.monotonic() - begun, 1)
+                raise BusTimeout(method=target.method, target=str(target), seconds=waited) from None
+            except (oslo_messaging.MessageDeliveryFailure, *_AWAY) as error:
+                # The broker did not take it. The library counts tries and not seconds, so the waiting is done here.
+                if time.monotonic() - begun >= timeout:
+                    reason = log.masked(str(error))
+                    raise NeighbourUnavailable(neighbour="message broker", reason=reason) from None
+
+    def _call_once(self, target: Target, message: bytes, timeout: float) -> bytes:
         client = self._client.prepare(
             topic=_topic(target.topic),
             server=target.host,
             timeout=timeout,
             call_monitor_timeout=int(self._heartbeat) if timeout > self._heartbeat else None,
-            retry=max(int(timeout / SECONDS_PER_TRY), 1),
+            retry=1,
             transport_options=oslo_messaging.TransportOptions(at_least_once=True),
         )
         try:
             answer: str = client.call({}, "handle", message=message.decode())
-        except oslo_messaging.MessagingTimeout:
-            waited = round(time.monotonic() - begun, 1)
-            raise BusTimeout(method=target.method, target=str(target), seconds=waited) from None
         except oslo_messaging.MessageUndeliverable:
             raise NoSuchPeer(target=str(target)) from None
-        except (oslo_messaging.MessageDeliveryFailure, *_AWAY) as error:
-            raise NeighbourUnavailable(neighbour="message broker", reason=log.masked(str(error))) from None
         except oslo_messaging.RemoteError as error:
             raise RemoteError(error.exc_type, text=error.value) from None
         return answer.encode()
