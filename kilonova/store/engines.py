@@ -105,9 +105,13 @@ def _sqlite(url: URL, pool_size: int, *, patience: float) -> Engines:
 
 
 def _create(path: str) -> None:
-    """Make the file its owner's alone: passwords of guests and volumes go through it. Errors are SQLite's to tell."""
+    """Make the file its owner's alone: passwords of guests and volumes go through it. Errors are SQLite's to tell.
+
+    A file that is there must not even be opened: closing it would give up the locks that this process holds on it
+    through SQLite, and another process would then take the database for unused and remove its log.
+    """
     with contextlib.suppress(OSError):
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
 
 
 def _prepare_sqlite(engine: Engine, pragmas: tuple[str, ...]) -> None:
