@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,7 @@ import pytest
 
 from kilonova.api.moments import now
 from kilonova.base.errors import NeighbourUnavailable
+from kilonova.base.flow import Run, Status
 from kilonova.core.network import NetworkRequest
 from kilonova.store import flavors, keypairs, quotas
 from tests.api.cloud import OTHER_PROJECT, PROJECT
@@ -394,3 +396,34 @@ def test_a_group_that_is_full(make_server_cloud: Callable[..., ServerCloud]) -> 
     answer = servers.post("/servers", "2.1", servers.new("2.1") | hints)
     assert (answer.code, answer.fault) == (403, "Quota exceeded, too many servers in group")
     assert len(servers.requests()) == 1
+
+
+def test_a_guard_stands_by_while_volumes_are_reserved(servers: ServerCloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process that dies before it has made the server leaves behind is a run that gives the volume back."""
+    volume = servers.neighbours.cinder.add_volume(project_id=PROJECT, bootable=True)
+    real = servers.neighbours.cinder.reserve
+    seen: list[Run] = []
+
+    def reserve(volume_id: str, server: str) -> str:
+        seen.extend(servers.runs(server))
+        return real(volume_id, server)
+
+    monkeypatch.setattr(servers.neighbours.cinder, "reserve", reserve)
+    uuid = servers.created("2.1", **_from_volume(volume.id, delete_on_termination=True))
+    [guard] = seen
+    assert (guard.flow, guard.status, guard.state["server"]) == ("delete_unscheduled", Status.RUNNING, uuid)
+    assert guard.due_at is not None
+    assert guard.due_at > now()
+    assert [d["delete_on_termination"] for d in guard.state["devices"]] == [False], "the volume itself is to stay"
+    assert [run.status for run in servers.runs(uuid)] == [Status.CANCELLED], "the server is made: nothing to give back"
+
+
+def test_a_server_is_not_made_once_its_guard_may_be_at_work(
+    servers: ServerCloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = servers.neighbours.cinder.add_volume(project_id=PROJECT, bootable=True)
+    monkeypatch.setattr("kilonova.api.servers.volumes.HELD", datetime.timedelta(0))
+    answer = servers.create("2.1", **_from_volume(volume.id))
+    assert (answer.code, "volume service" in answer.fault) == (503, True)
+    assert servers.requests() == []
+    assert servers.neighbours.cinder.records == {}

@@ -77,11 +77,12 @@ def create_server(call: Call[CreateServer]) -> Answer:
     wanted = _resolve(call)
     records = [_record(call, wanted, index) for index in range(wanted.count)]
     reserved: list[str] = []
+    guards = volumes.guard(call, [record.uuid for record in records], wanted.devices)
     try:
         requests = [_build_request(call, wanted, record, reserved) for record in records]
-        run = _start(call, wanted, requests)
+        run = _start(call, wanted, requests, guards)
     except BaseException:
-        volumes.give_back(call, reserved)
+        volumes.give_back(call, reserved, guards)
         raise
     if call.options.quota.recheck_quota:
         _recheck(call, wanted, requests, run, reserved)
@@ -294,8 +295,8 @@ def _spec(call: Call[Any], wanted: Wanted) -> RequestSpec:
     )
 
 
-def _start(call: Call[Any], wanted: Wanted, requests: Sequence[BuildRequest]) -> Run:
-    """Commit the build requests and the run that schedules them."""
+def _start(call: Call[Any], wanted: Wanted, requests: Sequence[BuildRequest], guards: Sequence[Run]) -> Run:
+    """Commit the build requests and the run that schedules them, in place of the guards of what is reserved."""
     uuids = [request.server.uuid for request in requests]
     run = Run(
         id=str(uuid.uuid4()),
@@ -311,6 +312,7 @@ def _start(call: Call[Any], wanted: Wanted, requests: Sequence[BuildRequest]) ->
     )
 
     def write(tx: Tx) -> None:
+        volumes.lift(tx, guards)
         for request in requests:
             build_requests.insert(tx, msgspec.structs.replace(request, run=run.id))
         if wanted.place.group is not None:
