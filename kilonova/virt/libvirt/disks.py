@@ -121,7 +121,7 @@ def volume_disk(device: BlockDevice, target: str, *, server: str, boot_order: in
     """A volume as a disk of the domain; BuildAborted for a kind of connection that this driver cannot make."""
     connection = device.connection or {}
     kind = connection.get("driver_volume_type")
-    path = (connection.get("data") or {}).get("device_path")
+    path = connection.get("device_path")
     if kind != "local" or not path:
         raise BuildAborted(server=server, reason=f"volumes connected by {kind} cannot be attached by this driver")
     return Disk(
@@ -131,5 +131,6 @@ def volume_disk(device: BlockDevice, target: str, *, server: str, boot_order: in
         serial=device.volume_id,
         boot_order=boot_order,
         shareable=device.multiattach,
+        read_only=connection.get("access_mode") == "ro",
         is_block=Path(path).is_block_device(),
     )
