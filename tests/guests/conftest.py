@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,11 +26,16 @@ def lack(reason: str) -> None:
     pytest.skip(reason)
 
 
-def open_to_all(folder: Path) -> None:
-    """Let the hypervisor's own user pass to a temporary folder of the tests."""
-    for step in (folder, *folder.parents):
-        if step.stat().st_uid == os.geteuid() and step.parent != step:
-            step.chmod(step.stat().st_mode | 0o711)
+@contextlib.contextmanager
+def open_folder() -> Iterator[Path]:
+    """A temporary folder that the hypervisor's own user may pass through, as pytest's are not."""
+    folder = Path(tempfile.mkdtemp(prefix="kilonova-guests-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        if not os.environ.get("KILONOVA_TEST_KEEP"):
+            shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

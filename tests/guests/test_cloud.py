@@ -17,7 +17,7 @@ from kilonova.embedded.install import is_installed
 from kilonova.embedded.plane.plane import available
 from kilonova.embedded.prefix import find_prefix
 from tests.functional.cloud import Cloud, User, boot_from_new, wait_for
-from tests.guests.conftest import lack, open_to_all
+from tests.guests.conftest import lack, open_folder
 
 OFFSET = 300
 READY = "guest: READY"
@@ -25,22 +25,20 @@ BOOT_SECONDS = 240.0
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory, guest_image: Path, libvirt_daemon: None) -> Iterator[Cloud]:
+def cloud(guest_image: Path, libvirt_daemon: None) -> Iterator[Cloud]:
     if not is_installed(find_prefix()):
         lack("the neighbours are not installed here")
     usable, reason = available()
     if not usable:
         lack(reason)
-    state = tmp_path_factory.mktemp("real") / "state"
-    state.mkdir()
-    open_to_all(state)
-    made = Cloud(state, offset=OFFSET, driver="libvirt")
-    try:
-        made.up()
-        made.discover()
-        yield made
-    finally:
-        made.down()
+    with open_folder() as folder:
+        made = Cloud(folder / "state", offset=OFFSET, driver="libvirt")
+        try:
+            made.up()
+            made.discover()
+            yield made
+        finally:
+            made.down()
 
 
 @pytest.fixture(scope="module")
@@ -192,7 +190,7 @@ def test_guests_of_one_image_share_one_download(server: dict[str, Any], cloud: C
 def test_a_kill_of_the_cloud_leaves_guests_running(server: dict[str, Any], demo: User, cloud: Cloud, key: Path) -> None:
     before = ssh(key, address(server), "cat /proc/sys/kernel/random/boot_id")
     cloud.kill()
-    assert server["id"] in {u for u in domains_without_daemon()}
+    assert server["id"] in domains_without_daemon()
     cloud.up()
     again = cloud.user()
     assert again.await_status(server["id"], "ACTIVE", seconds=60)["OS-EXT-STS:power_state"] == 1

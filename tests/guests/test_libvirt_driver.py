@@ -15,7 +15,7 @@ from kilonova.virt.libvirt.driver import LibvirtDriver
 from kilonova.virt.libvirt.options import LibvirtOptions
 from kilonova.virt.roles import GuestPlan
 from tests.contracts.driver_suite import Hypervisor, TestDriver, TestLogs, TestPowers, TestWatches, made
-from tests.guests.conftest import open_to_all
+from tests.guests.conftest import open_folder
 
 __all__ = ["TestDriver", "TestLogs", "TestPowers", "TestWatches"]
 
@@ -37,13 +37,18 @@ def bridge(libvirt_daemon: None) -> Iterator[str]:
 
 
 @pytest.fixture
-def hypervisor(tmp_path: Path, bridge: str, guest_image: Path) -> Iterator[Hypervisor]:
-    open_to_all(tmp_path)
+def folder() -> Iterator[Path]:
+    with open_folder() as made:
+        yield made
+
+
+@pytest.fixture
+def hypervisor(folder: Path, bridge: str, guest_image: Path) -> Iterator[Hypervisor]:
     drivers: list[LibvirtDriver] = []
     node = str(uuid.uuid4())
 
     def another() -> LibvirtDriver:
-        driver = LibvirtDriver(LibvirtOptions(virt_type="qemu"), host="here", node_uuid=node, state=tmp_path)
+        driver = LibvirtDriver(LibvirtOptions(virt_type="qemu"), host="here", node_uuid=node, state=folder)
         driver.start()
         drivers.append(driver)
         return driver
@@ -62,28 +67,28 @@ def hypervisor(tmp_path: Path, bridge: str, guest_image: Path) -> Iterator[Hyper
         driver.close()
 
 
-def test_a_folder_of_a_removed_guest_is_gone(hypervisor: Hypervisor, tmp_path: Path) -> None:
+def test_a_folder_of_a_removed_guest_is_gone(hypervisor: Hypervisor, folder: Path) -> None:
     server = made(hypervisor).guest.server.uuid
-    assert (tmp_path / "instances" / server / "disk").is_file()
+    assert (folder / "instances" / server / "disk").is_file()
     hypervisor.driver.remove_guest(server)
-    assert not (tmp_path / "instances" / server).exists()
+    assert not (folder / "instances" / server).exists()
 
 
-def test_a_half_made_disk_is_made_anew(hypervisor: Hypervisor, tmp_path: Path) -> None:
+def test_a_half_made_disk_is_made_anew(hypervisor: Hypervisor, folder: Path) -> None:
     plan = made(hypervisor)
     server = plan.guest.server.uuid
     hypervisor.driver.remove_guest(server)
-    folder = tmp_path / "instances" / server
-    folder.mkdir()
-    (folder / "disk.new").write_bytes(b"half")
+    disks = folder / "instances" / server
+    disks.mkdir()
+    (disks / "disk.new").write_bytes(b"half")
     assert hypervisor.driver.ensure_guest(plan) == 1
-    assert not (folder / "disk.new").exists()
+    assert not (disks / "disk.new").exists()
 
 
-def test_guests_of_another_folder_are_not_ours(hypervisor: Hypervisor, tmp_path: Path) -> None:
+def test_guests_of_another_folder_are_not_ours(hypervisor: Hypervisor, folder: Path) -> None:
     server = made(hypervisor).guest.server.uuid
     other = LibvirtDriver(
-        LibvirtOptions(virt_type="qemu"), host="other", node_uuid=str(uuid.uuid4()), state=tmp_path / "other"
+        LibvirtOptions(virt_type="qemu"), host="other", node_uuid=str(uuid.uuid4()), state=folder / "other"
     )
     other.start()
     assert server in hypervisor.driver.guests()
