@@ -136,17 +136,15 @@ class RestPlacement:
     # --- providers
 
     def ensure_provider(self, uuid: str, name: str, *, parent: str | None = None) -> Provider:
-        answer = self._send("GET", f"/resource_providers/{uuid}")
-        if answer.status_code == 404:
-            body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
-            answer = self._send("POST", "/resource_providers", body=body)
-            if answer.status_code == 200:
-                known = self._knows(uuid)
-                known.inventory, known.traits = {}, frozenset()
-            elif answer.status_code == 409:
-                answer = self._send("GET", f"/resource_providers/{uuid}")
-                if answer.status_code == 404:
-                    raise Conflict(f"Placement has another resource provider named {name}.")
+        body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
+        answer = self._send("POST", "/resource_providers", body=body)
+        if answer.status_code == 200:
+            known = self._knows(uuid)
+            known.inventory, known.traits = {}, frozenset()
+        elif answer.status_code == 409:
+            answer = self._send("GET", f"/resource_providers/{uuid}")
+            if answer.status_code == 404:
+                raise Conflict(f"Placement has another resource provider named {name}.")
         data = self._expect(answer, 200)
         self._knows(uuid).generation = data["generation"]
         return Provider(

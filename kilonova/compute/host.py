@@ -56,6 +56,8 @@ class Shared:
         self.vendor = vendor
         self.neighbours, self.timers, self.options, self.heartbeats = neighbours, timers, options, heartbeats
         self.pool = pool or Pool(options.max_concurrent_work, "compute")
+        # Hosts that come up wait for Placement; the work of those that are up does not wait behind them.
+        self.arrivals = Pool(8, "arrivals")
 
 
 class ComputeHost:
@@ -118,7 +120,7 @@ class ComputeHost:
 
     def _hand_to_pool(self) -> None:
         with contextlib.suppress(Draining):
-            self._shared.pool.run(self._come_up)
+            self._shared.arrivals.run(self._come_up)
 
     def _come_up(self) -> None:
         if self._stopped:

@@ -16,7 +16,7 @@ from kilonova.compute.host import ComputeHost, Shared
 
 
 def compute_service(hosts: Sequence[ComputeHost], shared: Shared, *, drain_seconds: float = 60.0) -> Service:
-    """Starts the hosts side by side on the shared pool; at the stop no new work is taken, then they leave."""
+    """Starts the hosts side by side; at the stop no new work is taken, then they leave."""
     service = Service("nova-compute", workers=1, drain_seconds=drain_seconds, timers=shared.timers)
 
     def begin() -> Callable[[], object]:
@@ -30,6 +30,7 @@ def compute_service(hosts: Sequence[ComputeHost], shared: Shared, *, drain_secon
         return stop_serving
 
     def end() -> None:
+        shared.arrivals.drain(0.0)
         shared.pool.drain(drain_seconds)
         for host in hosts:
             host.stop()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import msgspec
 
 from kilonova.base import log
+from kilonova.base.errors import NotFound
 from kilonova.base.timers import Timer, Timers
 from kilonova.clients.placement import Placement
 from kilonova.clients.placement_rest import INITIAL_RATIO
@@ -44,7 +45,6 @@ class Standing:
         self._building, self._failed_builds = building, failed_builds
         self._timer: Timer | None = None
         self._soon = False
-        self._provider = False
         self._told: Node | None = None
         self._unsaid = 0
         self._lock = threading.Lock()
@@ -110,10 +110,12 @@ class Standing:
 
     def place(self, node: Node) -> None:
         """Bring Placement in line with the node; NeighbourUnavailable when it cannot be now."""
-        if not self._provider:
+        inventory = initial(node.inventory, self._options)
+        try:
+            self._placement.ensure_inventory(node.uuid, inventory)
+        except NotFound:
             self._placement.ensure_provider(node.uuid, node.name)
-            self._provider = True
-        self._placement.ensure_inventory(node.uuid, initial(node.inventory, self._options))
+            self._placement.ensure_inventory(node.uuid, inventory)
         self._placement.ensure_traits(node.uuid, node.traits)
         self.placed.set()
 

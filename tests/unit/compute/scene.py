@@ -137,6 +137,14 @@ class Scene:
         for host in self.hosts if self._start else []:
             host.start()
 
+    def late_host(self, name: str) -> ComputeHost:
+        """One more host, started now."""
+        _, driver = next(FakeHypervisors(self._folder, options=FakeOptions(), names=[name]).drivers())
+        host = ComputeHost(name, driver, bus=self.bus, shared=self.shared)
+        host.start()
+        self.hosts.append(host)
+        return host
+
     @property
     def host(self) -> ComputeHost:
         return self.hosts[0]
@@ -155,6 +163,7 @@ class Scene:
         for host in self.hosts:
             host.stop()
         self.timers.close(5)
+        self.shared.arrivals.drain(5)
         self.shared.pool.drain(5)
         self.bus.close()
 

@@ -216,3 +216,15 @@ def test_strangers_may_be_left_alone(tmp_path: Path) -> None:
     assert scene.host.ready.wait(10)
     assert scene.host.driver.guests() == {guest.server.uuid: RUNNING}
     scene.close()
+
+
+def test_work_does_not_wait_behind_hosts_that_come_up(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    assert scene.host.ready.wait(10)
+    go_on = scene.neighbours.placement.orders.hang("ensure_inventory")
+    late = [scene.late_host(f"late-{number}") for number in range(30)]
+    assert scene.finish(scene.work(a_guest(project_id="project")))[-1] == ("spawn", True)
+    assert not any(host.ready.is_set() for host in late)
+    go_on.set()
+    assert wait_ready(late, seconds=10) == []
+    scene.close()
