@@ -23,9 +23,10 @@ def serve(
 
     OSError when the address is taken. ``limit``: bytes of a request's body, 0 for none.
     """
+    leaving = threading.Event()
     server = wsgi.Server(
         address,
-        application,
+        _turning_away(application, leaving),
         numthreads=threads,
         request_queue_size=256,
         timeout=60,
@@ -39,10 +40,39 @@ def serve(
     thread.start()
 
     def stop() -> None:
+        leaving.set()
+        _answer_what_came(server)
         server.stop()
         thread.join(35)
 
     return stop
+
+
+def _turning_away(application: Any, leaving: threading.Event) -> Any:
+    """The application; once the server leaves, every answer tells the client to come by another connection."""
+
+    def serve_request(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+            more = [("Connection", "close")] if leaving.is_set() else []
+            return start_response(status, [*headers, *more], exc_info)
+
+        return application(environ, start)
+
+    return serve_request
+
+
+def _answer_what_came(server: Any) -> None:
+    """Hand to the threads what the library would close unread: requests that have come on kept connections, and
+    connections that wait to be accepted."""
+    connections = server._connections
+    connections.stop()
+    for descriptor, connection in connections._selector.select(timeout=0):
+        if connection is not server:
+            connections._selector.unregister(descriptor)
+            server.process_conn(connection)
+    server.socket.setblocking(False)
+    while (accepted := connections._from_server_socket(server.socket)) is not None:
+        server.process_conn(accepted)
 
 
 def _log_error(message: str = "", level: int = 20, traceback: bool = False) -> None:

@@ -19,6 +19,7 @@ def services(site: Site) -> list[Service]:
     address = (options.osapi_compute_listen, options.osapi_compute_listen_port)
     service = Service("nova-api")
     service.serve(lambda: http.serve(application, address, name="nova-api", threads=THREADS))
+    compose.keep_record(site, service, "nova-osapi_compute")
     return [service]
 
 

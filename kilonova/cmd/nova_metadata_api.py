@@ -16,6 +16,7 @@ def services(site: Site) -> list[Service]:
     address = (site.process.metadata_listen, site.process.metadata_listen_port)
     service = Service("nova-metadata-api")
     service.serve(lambda: http.serve(application, address, name="nova-metadata-api", threads=THREADS))
+    compose.keep_record(site, service, "nova-metadata")
     return [service]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -18,9 +20,15 @@ from kilonova.cmd.config_file import config_file, files_to_read
 from kilonova.cmd.options import ProcessOptions
 from kilonova.cmd.site import Site
 
+_DECLARED = ("api", "clients", "compute", "core", "metadata", "scheduler", "virt.fake", "virt.libvirt")
+"""Where options are declared. One file may serve all programs, so each knows the options of all."""
+
 
 def read_site(files: Sequence[Path], *, service: str) -> Site:
     """The Site of a configuration, with logging set up; BadConfig."""
+    warnings.filterwarnings("ignore", "\\s*Eventlet is deprecated")  # looked for by a library, not used
+    for part in _DECLARED:
+        importlib.import_module(f"kilonova.{part}.options")
     conf = config.load(files_to_read(files))
     options = config.read(ProcessOptions, conf)
     log.configure(
