@@ -126,7 +126,12 @@ class Engine:
 
     def report(self, report: Report) -> bool:
         """A host, or whoever ends a parked step, says how it went. False: nobody waits for it, stop working on it."""
-        if not self._journal.append_report(self._fitting(report), at=self._clock()):
+        try:
+            run, events = self._journal.read(report.run)
+        except NotFound:
+            return False
+        task = self._task_behind(report, run, events)
+        if not self._journal.append_report(self._fitting(report, run, events), at=self._clock(), task=task):
             return False
         run, events = self._journal.read(report.run)
         if run.flow in self._flows:
@@ -137,15 +142,19 @@ class Engine:
             self._tell(run, self._flows[run.flow], taken)
         return True
 
-    def _fitting(self, report: Report) -> Report:
+    def _task_behind(self, report: Report, run: Run, events: Sequence[Event]) -> str | None:
+        """The task of the step that the host begins now: the next of those that were sent with the one it reports."""
+        if report.error is not None or report.undo or run.flow not in self._flows:
+            return None
+        steps = self._flows[run.flow].steps
+        place = next((n for n, step in enumerate(steps) if step.name == report.step), len(steps)) + 1
+        if place >= len(steps) or steps[place] not in self._awaited(self._flows[run.flow], events, undo=False):
+            return None
+        return steps[place].task
+
+    def _fitting(self, report: Report, run: Run, events: Sequence[Event]) -> Report:
         """A report whose output the flow's state cannot hold is one of a failure: journaled, it would stop the run."""
-        if report.error is not None or not report.output:
-            return report
-        try:
-            run, events = self._journal.read(report.run)
-        except NotFound:
-            return report
-        if run.flow not in self._flows:
+        if report.error is not None or not report.output or run.flow not in self._flows:
             return report
         try:
             msgspec.convert(values_of(run, events) | report.output, self._flows[run.flow].state)

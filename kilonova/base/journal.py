@@ -35,10 +35,10 @@ class Journal(Protocol):
     def append(self, run_id: str, events: Sequence[Event], *, expect: int, task: str | None = None) -> None:
         """Write events behind ``expect``; Stale, RunSuperseded. ``task``: the subject's task_state from now on."""
 
-    def append_report(self, report: Report, *, at: datetime.datetime) -> bool:
+    def append_report(self, report: Report, *, at: datetime.datetime, task: str | None = None) -> bool:
         """Write what a host says if the step is still awaited; False when nobody waits for it any more.
 
-        The run is due at once.
+        The run is due at once. ``task``: the subject's task_state from now on, if the report is taken.
         """
 
     def acquire(self, run_id: str, owner: str, *, until: datetime.datetime, now: datetime.datetime) -> bool:
@@ -142,7 +142,7 @@ class MemoryJournal:
             run.seq += 1
             self._events[run.id].append(msgspec.structs.replace(copy.deepcopy(event), seq=run.seq))
 
-    def append_report(self, report: Report, *, at: datetime.datetime) -> bool:
+    def append_report(self, report: Report, *, at: datetime.datetime, task: str | None = None) -> bool:
         with self._lock:
             run = self._runs.get(report.run)
             if run is None or run.status is not Status.RUNNING or not accepts(self._events[run.id], report):

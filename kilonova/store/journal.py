@@ -49,6 +49,10 @@ __all__ = [
 ]
 
 
+class _Unwanted(Exception):
+    """Nobody waits for the report: nothing of its transaction stays."""
+
+
 class DatabaseJournal:
     """The journal of one database."""
 
@@ -86,22 +90,27 @@ class DatabaseJournal:
 
         self._database.write(write)
 
-    def append_report(self, report: Report, *, at: datetime.datetime) -> bool:
+    def append_report(self, report: Report, *, at: datetime.datetime, task: str | None = None) -> bool:
         """As the Protocol says."""
 
-        def write(tx: Tx) -> bool:
+        def write(tx: Tx) -> None:
+            if task is not None:
+                _set_task(tx, report.run, task)
             row = _row(tx, report.run, lock=True)
             if row is None or row.status != Status.RUNNING.value:
-                return False
+                raise _Unwanted
             run, log = with_events(tx, [run_of(row)])[0]
             if not accepts(log, report):
-                return False
+                raise _Unwanted
             # Due at once: should this process die before it drives the run on, any other one does.
             _swap(tx, run.id, expect=run.seq, seq=run.seq + 1, due_at=None)
             insert_events(tx, run.id, [event_of(report, at=at)], after=run.seq)
-            return True
 
-        return self._database.write(write)
+        try:
+            self._database.write(write)
+        except _Unwanted:
+            return False
+        return True
 
     def acquire(self, run_id: str, owner: str, *, until: datetime.datetime, now: datetime.datetime) -> bool:
         """As the Protocol says."""

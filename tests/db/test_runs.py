@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kilonova.base.errors import BadRequest, Conflict, ErrorRecord, NotFound, ServerBusy, ServerNotFound
-from kilonova.base.flow import Event, Run, Status, What
+from kilonova.base.flow import Event, Report, Run, Status, What
 from kilonova.core.server import Server
 from kilonova.store import journal, runs, servers
 from kilonova.store.journal import DatabaseJournal
@@ -97,6 +97,17 @@ def test_the_task_follows_the_journal(cell_shared: Database, living: Server) -> 
     assert current(cell_shared, living.uuid).task_state == "image_uploading"
     kept.finish(wanted.id, Status.UNDONE, expect=1, at=NOW)
     assert current(cell_shared, living.uuid).task_state is None
+
+
+def test_the_task_follows_what_hosts_report(cell_shared: Database, living: Server) -> None:
+    wanted, kept = run(living.uuid), DatabaseJournal(cell_shared)
+    begin(cell_shared, wanted, **STOP)
+    kept.append(wanted.id, [event("x", What.DISPATCHED, 1), event("y", What.DISPATCHED, 1)], expect=0)
+    report = Report(run=wanted.id, attempt=0, step="x", host="h")
+    assert kept.append_report(report, at=NOW, task="spawning")
+    assert current(cell_shared, living.uuid).task_state == "spawning"
+    assert not kept.append_report(report, at=NOW, task="networking"), "it is the second time"
+    assert current(cell_shared, living.uuid).task_state == "spawning"
 
 
 def test_a_stuck_run_keeps_the_task_and_the_subject(cell_shared: Database, living: Server) -> None:
