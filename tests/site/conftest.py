@@ -91,7 +91,13 @@ def admin(site: Site) -> Connection:
 @pytest.fixture(scope="session")
 def demo(site: Site, admin: Connection) -> User:
     """A plain user."""
-    return User(site.connect())
+    return User(site.connect(), admin)
+
+
+@pytest.fixture(scope="session")
+def root(site: Site, admin: Connection) -> User:
+    """The administrator, as one who boots servers."""
+    return User(admin, admin)
 
 
 @pytest.fixture

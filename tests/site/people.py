@@ -12,13 +12,13 @@ from tests.site.site import wait_for
 
 
 class User:
-    """Boots servers and waits for what becomes of them."""
+    """Boots servers and waits for what becomes of them. ``admin`` sees where they are."""
 
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
+    def __init__(self, connection: Connection, admin: Connection) -> None:
+        self.connection, self.admin = connection, admin
 
     @functools.cached_property
-    def _common(self) -> dict[str, Any]:
+    def common(self) -> dict[str, Any]:
         connection: Any = self.connection
         return {
             "image_id": connection.image.find_image("placeholder").id,
@@ -28,7 +28,7 @@ class User:
 
     def create(self, name: str, **more: Any) -> str:
         """Ask for a server; its id."""
-        return str(self.connection.compute.create_server(name=name, **{**self._common, **more}).id)
+        return str(self.connection.compute.create_server(name=name, **{**self.common, **more}).id)
 
     def show(self, server: str) -> Any:
         """The server as openstacksdk has it."""
@@ -52,6 +52,21 @@ class User:
     def boot(self, name: str, **more: Any) -> Any:
         """A server that is ACTIVE."""
         return self.active(self.create(name, **more))
+
+    def boot_on(self, host: str) -> str:
+        """A server that is ACTIVE on that host, by an administrator; its id."""
+        server = self.create(f"on-{host}", networks="none", host=host)
+        assert self.active(server).compute_host == host
+        return server
+
+    def building(self, server: str, seconds: float = 30.0) -> str:
+        """The host that makes the guest, once it does."""
+
+        def look() -> str | None:
+            found = self.admin.compute.get_server(server)
+            return found.compute_host if found.task_state == "spawning" else None
+
+        return str(wait_for(look, what=f"server {server} is spawning", seconds=seconds))
 
     def delete(self, *servers: str, seconds: float = 60.0) -> None:
         """Delete them and wait until they are gone."""

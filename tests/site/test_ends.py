@@ -1,0 +1,78 @@
+"""Programs that end in good order: what is under way is finished or handed over, and nobody hears of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import requests
+
+from tests.site.people import User
+from tests.site.site import Site
+
+
+def slow(seconds: float) -> dict[str, str]:
+    """Metadata that makes a simulated host take so long for the guest."""
+    return {"kilonova:delay": f"spawn={seconds}"}
+
+
+def test_boots_go_on_while_their_conductors_and_the_scheduler_end(whole: Site, demo: User) -> None:
+    servers = [demo.create(f"drained-{number}", metadata=slow(2)) for number in range(8)]
+    ending = [whole.programs[name] for name in ("super-a", "cell1-a", "scheduler", "metadata")]
+    for program in ending:
+        program.tell(signal.SIGTERM)
+    whole.programs["scheduler"].wait()
+    whole.programs["scheduler"].start()
+    assert [program.wait() for program in ending if not program.runs] == [0, 0, 0]
+    for server in servers:
+        demo.active(server)
+    demo.delete(*servers)
+
+
+def test_a_host_finishes_the_guests_that_it_makes(whole: Site, demo: User) -> None:
+    server = demo.create("finished", metadata=slow(4))
+    seen = demo.building(server)
+    program = whole.programs[seen]
+    assert program.end() == 0, program.text[-2000:]
+    demo.active(server)
+    assert demo.admin.compute.get_server(server).compute_host == seen
+    program.start()
+    demo.delete(server)
+
+
+def test_no_request_fails_while_the_api_ends(whole: Site, demo: User) -> None:
+    """Connections may be refused once it is away; what was connected is answered."""
+    url = f"http://127.0.0.1:{whole.neighbours.ports.nova}/v2.1/servers/detail"
+    headers = {"X-Auth-Token": demo.connection.auth_token}
+    failed: list[str] = []
+    answers: list[int] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        session = requests.Session()
+        while not over.is_set():
+            try:
+                answers.append(session.get(url, headers=headers, timeout=30).status_code)
+            except requests.ConnectionError as error:
+                if "refused" not in str(error):
+                    failed.append(str(error))
+                time.sleep(0.05)
+
+    askers = [threading.Thread(target=ask) for _ in range(8)]
+    for asker in askers:
+        asker.start()
+    program = whole.programs["api"]
+    for _ in range(2):
+        before = len(answers)
+        deadline = time.monotonic() + 30
+        while len(answers) < before + 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert len(answers) >= before + 20
+        assert program.end() == 0, program.text[-2000:]
+        program.start()
+    over.set()
+    for asker in askers:
+        asker.join()
+    assert not failed, failed[:3]
+    assert set(answers) == {200}
