@@ -12,7 +12,8 @@ class BlockDevice(msgspec.Struct, kw_only=True):
 
     ``source_type``: image, volume, snapshot or blank; ``destination_type``: local or volume. ``boot_index`` 0 is the
     root disk, None is not bootable. ``size`` GiB (swap: MiB). ``connection`` is what the volume service gave for the
-    host: its ``driver_volume_type`` with the connection's own keys beside it (secrets inside: never logged); ``attachment_id`` the volume service's record of it.
+    host: its ``driver_volume_type`` with the connection's own keys beside it (secrets inside: never logged);
+    ``attachment_id`` is the volume service's record of it.
     """
 
     uuid: str

@@ -31,6 +31,7 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 class Domain(msgspec.Struct, frozen=True, kw_only=True):
     """A guest as libvirt is to have it. ``memory_mb`` MiB. ``user_network``: QEMU's own network instead of bridges."""
 
+    name: str
     server: Server
     virt_type: str
     machine: str
@@ -50,7 +51,7 @@ def to_xml(domain: Domain) -> str:
     """The XML for libvirt's defineXML."""
     server, flavor = domain.server, domain.server.flavor
     root = ET.Element("domain", type=domain.virt_type)
-    _text(root, "name", server.instance_name)
+    _text(root, "name", domain.name)
     _text(root, "uuid", server.uuid)
     _metadata(root, server)
     _text(root, "memory", str(flavor.memory_mb), unit="MiB")

@@ -18,6 +18,7 @@ import msgspec
 from kilonova.base import log
 from kilonova.base.errors import BuildFailed, Fault, NeighbourUnavailable, NotSupported
 from kilonova.core.host import Node
+from kilonova.core.server import Server
 from kilonova.virt.libvirt import probe
 from kilonova.virt.libvirt.connection import POWER, Connection, is_absent, is_moot
 from kilonova.virt.libvirt.disks import Folder
@@ -143,6 +144,7 @@ class LibvirtDriver:
         properties = plan.guest.server.image_properties
         mode, model = self._cpu()
         return Domain(
+            name=self._name_of(plan.guest.server),
             server=plan.guest.server,
             virt_type=self._virt_type,
             machine=properties.get("hw_machine_type") or self._options.hw_machine_type or "pc",
@@ -156,6 +158,16 @@ class LibvirtDriver:
             ramdisk=str(plan.ramdisk) if plan.ramdisk else None,
             command_line=properties.get("os_command_line"),
         )
+
+    def _name_of(self, server: Server) -> str:
+        """The name that operators know; a part of the uuid behind it where another cloud's domain has that name."""
+        try:
+            holder = self._connection.get().lookupByName(server.instance_name).UUIDString()
+        except libvirt.libvirtError as error:
+            if not is_absent(error):
+                raise
+            return server.instance_name
+        return server.instance_name if holder == server.uuid else f"{server.instance_name}-{server.uuid[:8]}"
 
     def _cpu(self) -> tuple[str | None, str | None]:
         mode = self._options.cpu_mode
