@@ -68,6 +68,7 @@ class Cloud:
         self.wishes, self._say = wishes, say
         self.layout = Layout(wishes.state.absolute(), Ports.moved(wishes.port_offset))
         self.neighbours = Neighbours(self.layout.state, ports=self.layout.ports, on_event=lambda event: say(event.text))
+        self.hypervisor = ""
         self._running: list[Service] = []
         self._stops: list[Callable[[], object]] = []
 
@@ -84,7 +85,8 @@ class Cloud:
     def _start(self) -> None:
         self.neighbours.ensure_installed()
         driver, why = choose_driver(self.wishes.driver, self.layout.state)
-        self._say(f"hypervisor: {driver} ({why})")
+        self.hypervisor = f"{driver} ({why})"
+        self._say(f"hypervisor: {self.hypervisor}")
         self.neighbours.start()
         with ThreadPoolExecutor(4, "start") as pool:
             schemas = pool.submit(self._ensure_databases)

@@ -24,6 +24,7 @@ from kilonova.cmd.records import keep_record
 from kilonova.cmd.site import Buses, Site
 from kilonova.conductor.drive import RENEW_SECONDS, Driver
 from kilonova.conductor.liveness import Liveness
+from kilonova.conductor.purge import Purge
 from kilonova.conductor.reach import CellHosts, NoHosts
 from kilonova.conductor.service import ConductorService
 from kilonova.conductor.states import StateReader
@@ -120,6 +121,9 @@ def conductor(site: Site, *, cells: Iterable[str] | None = None) -> Service:
         answering.append(answers)
         service.serve(functools.partial(_serve_conductor, site, cell, answers))
     service.every(1.0, driver.sweep, name="sweep", first=0.2)
+    days = config.read(ConductorOptions, site.conf).purge_deleted_days
+    if days:
+        service.every(3600.0, Purge(site.cells, days=days).run, name="purge", jitter=600.0)
     service.every(RENEW_SECONDS, driver.renew_leases, name="renew leases", first=RENEW_SECONDS)
     keep_record(site, service, "nova-conductor", tell=answering[0])
     return service

@@ -65,6 +65,7 @@ def _run(state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: i
         cloud = Cloud(wishes, say=click.echo)
         told.claim(cloud.layout)
         cloud.start()
+        told.claim(cloud.layout, hypervisor=cloud.hypervisor)
     except (EmbeddedError, OSError, ValueError, RuntimeError) as error:
         click.echo(f"kilonova: {error}", err=True)
         return 1

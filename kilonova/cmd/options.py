@@ -46,6 +46,9 @@ class ConductorOptions:
     """The conductor."""
 
     workers: int = option(24, min=1, help="Runs driven at the same time.")
+    purge_deleted_days: int = option(
+        30, min=0, help="Days for which deleted servers are kept, to be shown to those who ask for them; 0 is for ever."
+    )
 
 
 @group("upgrade_levels")

@@ -29,7 +29,7 @@ class Claim(msgspec.Struct):
     pid: int
     started: int
     port_offset: int
-    driver: str = ""
+    hypervisor: str = ""
 
     def alive(self) -> bool:
         """Whether that very process lives."""
@@ -44,14 +44,14 @@ def _read(layout: Layout) -> Claim | None:
     return found if found.alive() else None
 
 
-def claim(layout: Layout) -> None:
-    """Write down that this process runs the cloud; RuntimeError when another one does."""
+def claim(layout: Layout, *, hypervisor: str = "") -> None:
+    """Write down that this process runs the cloud, on which hypervisor; RuntimeError when another one does."""
     other = _read(layout)
     if other is not None and other.pid != os.getpid():
         raise RuntimeError(f"the cloud of {layout.state} runs already, as process {other.pid}")
     layout.pid_file.parent.mkdir(parents=True, exist_ok=True)
     offset = layout.ports.nova - Ports().nova
-    mine = Claim(os.getpid(), start_time(os.getpid()) or 0, offset)
+    mine = Claim(os.getpid(), start_time(os.getpid()) or 0, offset, hypervisor)
     layout.pid_file.write_bytes(msgspec.json.encode(mine))
 
 
@@ -108,6 +108,7 @@ def status(layout: Layout) -> Status:
         state = "up" if part.healthy else "down"
         rows.append((part.name, str(part.port), state, f"{part.rss_mib:.0f} MiB", str(part.pid or "-"), note))
     rows.append(("together", "", "", f"{total:.0f} MiB", "", ""))
+    rows.append(("hypervisor", "", "", "", "", found.hypervisor))
     return Status(table(("part", "port", "health", "memory", "pid", "note"), rows), healthy)
 
 
