@@ -11,7 +11,7 @@ NEIGHBOURS := .venv-neighbours
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check -qq
 
-.PHONY: help venv neighbours system system-servers guest-image demo test test-fast lint clean
+.PHONY: help venv neighbours system system-servers guest-image demo bench test test-fast lint clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -60,6 +60,9 @@ guest-image: | system ## build/guest.qcow2: the tiny guest
 
 demo: system venv $(VENV)/.stamp-libvirt neighbours guest-image ## Bring a cloud up and boot a server in it
 	@$(BIN)/kilonova demo
+
+bench: venv neighbours ## Measure the control plane on simulated hosts (bench/results)
+	@$(BIN)/python bench/run
 
 lint: venv ## ruff, mypy --strict, the layers of the architecture
 	@$(BIN)/ruff check .
