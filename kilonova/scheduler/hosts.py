@@ -22,7 +22,7 @@ from kilonova.core.host import Aggregate, HostState
 LOG = log.of(__name__)
 
 FRESH = 1.0
-SOON = 0.2
+SOON = 0.5
 """Seconds between two looks: while nothing was told, and when something was (builds tell of changes all the time)."""
 PROMISE = 60.0
 """Seconds until a promise that no report confirmed is forgotten."""
@@ -57,19 +57,24 @@ class HostStore:
         self._told = True
 
     def refresh(self, *, now: bool = False) -> None:
-        """Fetch changes unless the states are fresh (``now``: also then). Without an answer the old states serve."""
-        with self._asking:
-            age = self._clock() - self._seen
+        """Fetch changes unless the states are fresh (``now``: also then). Without an answer the old states serve; they
+        serve too while another decision waits for the answer."""
+        if not self._asking.acquire(blocking=now or not self._states):
+            return
+        age = self._clock() - self._seen
+        try:
             if not now and age < (SOON if self._told else FRESH):
                 return
             self._told = False
             self._seen = self._clock()
-            try:
-                self._fetch()
-            except Fault as error:
-                if not self._states:
-                    raise
-                LOG.warning("host states are %.1f s old, no conductor tells newer ones: %s", age, error.message)
+            self._fetch()
+        except Fault as error:
+            if not self._states:
+                self._seen = float("-inf")
+                raise
+            LOG.warning("host states are %.1f s old, no conductor tells newer ones: %s", age, error.message)
+        finally:
+            self._asking.release()
 
     def _fetch(self) -> None:
         answer = self._conductor.host_states(marker=self._marker)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from kilonova.base.errors import NoSuchPeer
+from kilonova.contracts.conductor import HostStates
 from kilonova.core.host import HostState
 from kilonova.scheduler.hosts import PROMISE, HostStore
 from tests.unit.scheduler.builders import Conductor, host
@@ -43,6 +45,9 @@ def test_the_conductor_is_asked_once_a_second_and_sooner_when_something_changed(
     assert len(case.conductor.asked) == 1
     case.store.invalidate()
     case.store.refresh()
+    assert len(case.conductor.asked) == 2
+    case.store.invalidate()
+    case.store.refresh()  # many changes in a short time are fetched together
     assert len(case.conductor.asked) == 2
     case.now += 1.1
     case.store.refresh()
@@ -129,3 +134,25 @@ def test_nodes_are_found_by_host_and_name(case: _Case) -> None:
     assert case.store.nodes_of("a", "a2") == [host("a2").node_uuid]
     assert case.store.nodes_of(None, "b") == [host("b").node_uuid]
     assert case.store.nodes_of("nobody", None) == []
+
+
+def test_a_decision_does_not_wait_for_the_answer_that_another_one_asked_for(case: _Case) -> None:
+    asked, go_on = threading.Event(), threading.Event()
+    real = case.conductor.host_states
+
+    def slow(*, marker: str) -> HostStates:
+        asked.set()
+        assert go_on.wait(10)
+        return real(marker=marker)
+
+    case.conductor.host_states = slow  # type: ignore[method-assign]
+    case.now += 5
+    first = threading.Thread(target=case.store.refresh)
+    first.start()
+    try:
+        assert asked.wait(10)
+        case.store.refresh()
+        assert case.state().host == "a"
+    finally:
+        go_on.set()
+        first.join()
