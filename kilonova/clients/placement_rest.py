@@ -87,7 +87,7 @@ class RestPlacement:
         return False
 
     def claim_many(self, claims: dict[str, dict[str, Any]], *, project_id: str, user_id: str) -> bool:
-        """Not repeated when no answer came: were it done already, the repetition would meet our own claims."""
+        """Repeated when no answer came: were it done already, the repetition meets our own claims: a Conflict."""
         who = {"project_id": project_id, "user_id": user_id, "consumer_generation": None}
         body = {
             consumer: {
@@ -98,7 +98,7 @@ class RestPlacement:
             for consumer, request in claims.items()
         }
         for _ in range(ATTEMPTS):
-            answer = self._send("POST", "/allocations", body=body, repeatable=False)
+            answer = self._send("POST", "/allocations", body=body)
             if answer.status_code == 204:
                 return True
             if answer.status_code == 400:
