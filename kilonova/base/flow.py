@@ -71,7 +71,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     ``parked``: nothing runs; the run waits until somebody reports the step (a user's confirmation, an event).
     ``event``: the name under which users see it among the events of an instance action.
     ``task``: the task_state of the server from this step on.
-    ``tries``: how often it is tried behind the pivot, and how often its undo is.
+    ``tries``: how often it is tried behind the pivot, and how often its undo is; failures of ``PASSING`` kinds do not
+    count.
     ``skip_when_down``: a host that is down, or no host at all, is no failure: the step counts as done.
     """
 
@@ -206,6 +207,9 @@ class Plan(NamedTuple):
     steps: tuple[Step, ...] = ()
 
 
+PASSING = frozenset({"NeighbourUnavailable", "DatabaseUnavailable", "BusTimeout", "NoSuchPeer"})
+"""Kinds of errors that say nothing of the step: whoever it needs is away for now."""
+PATIENCE = 1000
 _BROKEN = {What.FAILED, What.UNDO_STARTED, What.UNDO_DISPATCHED, What.UNDONE, What.UNDO_FAILED}
 
 
@@ -232,7 +236,7 @@ def _plan_forward(flow: Flow, events: Sequence[Event], last: Mapping[str, What])
             continue
         if what is What.DISPATCHED or (step.parked and what is What.STARTED):
             return Plan(Next.WAIT, (step,))
-        if len(failures(events, step, What.FAILED)) >= step.tries:
+        if _tried_enough(events, step, What.FAILED):
             return Plan(Next.STUCK, (step,))
         together = [step]
         if step.at is not None:
@@ -253,7 +257,7 @@ def _plan_back(flow: Flow, events: Sequence[Event], last: Mapping[str, What]) ->
     step = touched[-1]
     if last[step.name] is What.UNDO_DISPATCHED:
         return Plan(Next.WAIT, (step,))
-    if len(failures(events, step, What.UNDO_FAILED)) >= step.tries:
+    if _tried_enough(events, step, What.UNDO_FAILED):
         return Plan(Next.STUCK, (step,))
     together = [step]
     if step.at is not None and step.undo is not None:
@@ -262,6 +266,13 @@ def _plan_back(flow: Flow, events: Sequence[Event], last: Mapping[str, What]) ->
                 break
             together.append(earlier)
     return Plan(Next.UNDO, tuple(together))
+
+
+def _tried_enough(events: Sequence[Event], step: Step, what: What) -> bool:
+    """Whether a person is to look. What passes by itself is waited for: most of a day, as pauses grow to a minute."""
+    found = failures(events, step, what)
+    lasting = [event for event in found if event.error is None or event.error.kind not in PASSING]
+    return len(lasting) >= step.tries or len(found) >= max(step.tries, PATIENCE)
 
 
 def failures(log: Sequence[Event], step: Step, what: What) -> list[Event]:

@@ -208,7 +208,8 @@ class Steps:
         except (BuildAborted, BuildFailed, RunSuperseded):
             raise
         except NeighbourUnavailable as error:
-            raise BuildFailed(server=server, reason=error.message) from error
+            away = error.facts.get("neighbour", "")
+            raise BuildFailed(server=server, reason=error.message, neighbour=away) from error
         except Fault as error:
             kind = BuildAborted if error.code < 500 else BuildFailed
             raise kind(server=server, reason=error.message) from error

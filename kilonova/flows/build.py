@@ -105,7 +105,10 @@ def give_up(env: Env, state: BuildState, error: ErrorRecord) -> None:
     shown = error
     if error.kind != "BuildAborted":
         exhausted = record_of(RetriesExhausted(server=server))
-        shown = msgspec.structs.replace(exhausted, details=f"{error.kind}: {error.message}\n{error.details}")
+        away = f" {error.message}" if error.facts.get("neighbour") else ""
+        shown = msgspec.structs.replace(
+            exhausted, message=exhausted.message + away, details=f"{error.kind}: {error.message}\n{error.details}"
+        )
     record_error(env, server, shown, vm_state="error")
 
 

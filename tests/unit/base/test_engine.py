@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from kilonova.base.engine import Engine
-from kilonova.base.errors import Fault
+from kilonova.base.errors import Fault, NeighbourUnavailable
 from kilonova.base.flow import Event, Flow, Next, Report, Run, Status, Step, What, plan
 from tests.flows.stage import BEGIN, RUN, Case, Faults, Stage
 from tests.flows.sweep import Failing, Lost, Together
@@ -137,6 +137,27 @@ def test_a_stuck_run_names_the_step_that_is_stuck_and_keeps_its_secrets() -> Non
     assert (run.status, run.state["server"]) == (Status.STUCK, "s")
     assert [e.step for e in play.events() if e.what is What.FAILED] == ["unplug", "leave", "leave"]
     assert run.error == play.events()[-1].error
+
+
+class Away(Faults):
+    """Whoever an undo needs is away for a while, longer than a failing step would be tried."""
+
+    def __init__(self, step: str, times: int) -> None:
+        self.name, self.left = step, times
+
+    def step(self, name: str, *, undo: bool, when: str) -> None:
+        if undo and (name, when) == (self.name, "before") and self.left:
+            self.left -= 1
+            raise NeighbourUnavailable(neighbour="neutron", reason="it is away")
+
+
+@pytest.mark.parametrize("name", ["plug", "claim"])
+def test_what_passes_by_itself_leaves_nothing_stuck(name: str) -> None:
+    flow = msgspec.structs.replace(MOVE, again=None)
+    play = stage(flow, Together(Failing("spawn", when="after"), Away(name, times=3 * flow.step(name).tries)))
+    assert play.play().status is Status.UNDONE
+    assert whats(play, name).count("undo_failed") == 3 * flow.step(name).tries
+    assert play.world.picture() == play.before
 
 
 def test_secrets_are_wiped_at_the_end() -> None:
