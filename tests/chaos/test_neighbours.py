@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -73,20 +74,24 @@ def test_a_create_is_refused_while_who_is_asked_first_is_silent(cloud: Cloud, de
 
 
 @pytest.mark.parametrize("name", ["placement", "neutron", "cinder"])
-def test_a_build_names_who_is_silent(cloud: Cloud, demo: User, name: str) -> None:
-    """Silent from the moment on that the create is taken: what can wait is done later, what cannot is told."""
+def test_a_build_names_who_is_silent(cloud: Cloud, demo: User, admin: User, name: str) -> None:
+    """Silent from the moment on that the create is taken, until something of the build has failed or it has ended."""
     more = boot_from_new(cloud.image) if name == "cinder" else {}
     server = demo.create("slow", **more)
+
+    def settled() -> bool:
+        found = demo.show(server)
+        return found["OS-EXT-STS:task_state"] is None and found["status"] in ("ERROR", "ACTIVE")
+
+    def failed() -> bool:
+        return "unavailable" in json.dumps(admin.get(f"/servers/{server}/kilonova-trace"))
+
     with cloud.frozen(name):
-
-        def ended() -> bool:
-            found = demo.show(server)
-            return found["OS-EXT-STS:task_state"] is None and found["status"] in ("ERROR", "ACTIVE")
-
-        wait_for(ended, what="the build ended", seconds=60, every=0.2)
-        shown = demo.show(server)
-        if shown["status"] == "ERROR":
-            assert name in shown["fault"]["message"].lower()
+        wait_for(lambda: settled() or failed(), what="a step has failed or all went well", seconds=60, every=0.2)
+    wait_for(settled, what="the build ended", seconds=90, every=0.2)
+    shown = demo.show(server)
+    if shown["status"] == "ERROR":
+        assert name in shown["fault"]["message"].lower()
 
 
 def test_a_delete_waits_for_whom_it_needs(cloud: Cloud, demo: User) -> None:
