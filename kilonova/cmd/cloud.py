@@ -11,7 +11,7 @@ import dataclasses
 import os
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,9 @@ from kilonova.embedded.plane.facts import RestFacts
 from kilonova.embedded.plane.plane import Plane, available
 from kilonova.embedded.ports import Ports
 from kilonova.embedded.settings import REGION
-from kilonova.store import cell_mappings, flavors
-from kilonova.store.cell_mappings import CELL0_UUID, CellMapping
+from kilonova.store import flavors
+from kilonova.store.cell_mappings import CELL0_UUID
+from kilonova.store.cell_setup import register_cells
 from kilonova.store.session import Database, Tx
 
 LOG = log.of(__name__)
@@ -111,7 +112,7 @@ class Cloud:
                 waits.append(pool.submit(database.sync))
             for wait in waits:
                 wait.result()
-        api.write(lambda tx: _ensure_cells(tx, cells))
+        api.write(lambda tx: register_cells(tx, cells))
         api.write(_ensure_flavors)
         api.close()
 
@@ -217,15 +218,6 @@ def choose_driver(wanted: str, state: Path) -> tuple[str, str]:
     if wanted == "libvirt" and not usable:
         raise RuntimeError(f"libvirt cannot be used here: {why}")
     return ("libvirt", why) if usable else ("fake", f"libvirt cannot be used: {why}")
-
-
-def _ensure_cells(tx: Tx, wanted: Sequence[CellMapping]) -> None:
-    known = {mapping.uuid: mapping for mapping in cell_mappings.listing(tx)}
-    for mapping in wanted:
-        if mapping.uuid not in known:
-            cell_mappings.insert(tx, mapping)
-        elif known[mapping.uuid] != mapping:
-            cell_mappings.update(tx, mapping)
 
 
 def _ensure_flavors(tx: Tx) -> None:
