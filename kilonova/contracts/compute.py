@@ -98,8 +98,6 @@ class Compute(Protocol):
         """Ask the guest to shut down, power it off if it does not in time."""
         ...
 
-    def reboot_guest(
-        self, *, guest: Guest, nics: list[Nic], devices: list[BlockDevice], hard: bool = False
-    ) -> Power:
+    def reboot_guest(self, *, guest: Guest, nics: list[Nic], devices: list[BlockDevice], hard: bool = False) -> Power:
         """Reboot; a soft one that does not come off in time becomes a hard one."""
         ...

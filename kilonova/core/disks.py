@@ -137,9 +137,7 @@ def _check_sizes(devices: Sequence[BlockDevice], flavor: Flavor) -> None:
             if device.source_type == "image":
                 raise BadRequest("Images with destination_type 'volume' need to have a non-zero size specified")
             if device.source_type == "blank":
-                raise BadRequest(
-                    "Blank volumes (source: 'blank', dest: 'volume') need to have non-zero size"
-                )
+                raise BadRequest("Blank volumes (source: 'blank', dest: 'volume') need to have non-zero size")
     swaps = [device for device in devices if _is_swap(device)]
     if len(swaps) > 1:
         raise BadRequest(f"{_INVALID}: More than one swap drive requested.")

@@ -77,14 +77,16 @@ class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]
         """The file grows to `new_size` GiB; a guest that has it open sees that when it is told to look."""
         _resize(self.folder / volume.name, new_size)
 
-    def clone_image(self, context: Any, volume: Any, image_location: Any,
-                    image_meta: dict[str, Any], image_service: Any) -> tuple[dict[str, Any], bool]:
+    def clone_image(
+        self, context: Any, volume: Any, image_location: Any, image_meta: dict[str, Any], image_service: Any
+    ) -> tuple[dict[str, Any], bool]:
         """A volume with an image's content: fetched, checked, made raw, grown to the volume's size."""
         self.copy_image_to_volume(context, volume, image_service, image_meta["id"])
         return {}, True
 
-    def copy_image_to_volume(self, context: Any, volume: Any, image_service: Any, image_id: str,
-                             disable_sparse: bool = False) -> None:
+    def copy_image_to_volume(
+        self, context: Any, volume: Any, image_service: Any, image_id: str, disable_sparse: bool = False
+    ) -> None:
         """As clone_image, over a volume that exists."""
         meta = image_service.show(context, image_id)
         with _made(self.folder / volume.name) as raw:
@@ -95,8 +97,10 @@ class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]
                     self._fetch(context, image_service, image_id, fetched)
                     _convert(fetched, raw, meta)
             if raw.stat().st_size > volume.size * GIB:
-                raise exception.ImageUnacceptable(image_id=image_id, reason=(
-                    f"its disk of {raw.stat().st_size} bytes does not fit into a volume of {volume.size} GiB"))
+                raise exception.ImageUnacceptable(
+                    image_id=image_id,
+                    reason=(f"its disk of {raw.stat().st_size} bytes does not fit into a volume of {volume.size} GiB"),
+                )
             _resize(raw, volume.size)
 
     def copy_volume_to_image(self, context: Any, volume: Any, image_service: Any, image_meta: dict[str, Any]) -> None:
@@ -113,9 +117,14 @@ class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]
     def initialize_connection(self, volume: Any, connector: Any, **_more: Any) -> dict[str, Any]:
         """How a guest of this machine opens the volume: a path."""
         readonly = volume.admin_metadata.get("readonly") == "True" if volume.admin_metadata else False
-        return {"driver_volume_type": "local",
-                "data": {"device_path": self.local_path(volume), "access_mode": "ro" if readonly else "rw",
-                         "discard": True}}
+        return {
+            "driver_volume_type": "local",
+            "data": {
+                "device_path": self.local_path(volume),
+                "access_mode": "ro" if readonly else "rw",
+                "discard": True,
+            },
+        }
 
     def terminate_connection(self, volume: Any, connector: Any, **_more: Any) -> None:
         """Nothing is held for a connection."""
@@ -140,12 +149,20 @@ class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]
         promised = sum(path.stat().st_size for path in self.folder.glob("volume-*"))
         self._stats = {
             "volume_backend_name": self.configuration.safe_get("volume_backend_name") or "local",
-            "vendor_name": self.vendor_name, "driver_version": self.VERSION, "storage_protocol": "local",
-            "total_capacity_gb": usage.total / GIB, "free_capacity_gb": usage.free / GIB,
-            "provisioned_capacity_gb": promised / GIB, "reserved_percentage": 0,
-            "max_over_subscription_ratio": "100.0", "thin_provisioning_support": True,
-            "thick_provisioning_support": False, "multiattach": True, "online_extend_support": True,
-            "QoS_support": False, "sparse_copy_volume": True,
+            "vendor_name": self.vendor_name,
+            "driver_version": self.VERSION,
+            "storage_protocol": "local",
+            "total_capacity_gb": usage.total / GIB,
+            "free_capacity_gb": usage.free / GIB,
+            "provisioned_capacity_gb": promised / GIB,
+            "reserved_percentage": 0,
+            "max_over_subscription_ratio": "100.0",
+            "thin_provisioning_support": True,
+            "thick_provisioning_support": False,
+            "multiattach": True,
+            "online_extend_support": True,
+            "QoS_support": False,
+            "sparse_copy_volume": True,
         }
 
     def _copy(self, source: str, target: str, size: int | None) -> None:
@@ -199,7 +216,8 @@ def _convert(source: Path, target: Path, meta: dict[str, Any]) -> None:
         return
     if str(found) != declared and (declared, str(found)) != ("iso", "gpt"):
         raise exception.ImageUnacceptable(
-            image_id=meta["id"], reason=f"its disk_format says {declared}, its content is {found}")
+            image_id=meta["id"], reason=f"its disk_format says {declared}, its content is {found}"
+        )
     if declared == "iso":
         _execute("cp", "--sparse=always", str(source), str(target))
         return
@@ -209,7 +227,8 @@ def _convert(source: Path, target: Path, meta: dict[str, Any]) -> None:
 def _qemu_img(*arguments: str) -> None:
     if shutil.which("qemu-img") is None:
         raise exception.VolumeBackendAPIException(
-            data="qemu-img is needed to convert images and is not installed (package qemu-utils); raw images need none")
+            data="qemu-img is needed to convert images and is not installed (package qemu-utils); raw images need none"
+        )
     _execute("qemu-img", *arguments)
 
 

@@ -22,7 +22,10 @@ def write_clouds(site: Site, path: Path) -> None:
     """Write a clouds.yaml: `kilonova` administers project admin, `kilonova-demo` is a member of project demo."""
     rows = (("kilonova", "admin", "admin"), ("kilonova-demo", "demo", "demo"))
     text = "clouds:\n" + "".join(
-        CLOUD.format(cloud=cloud, region=REGION, url=site.auth_url, user=user, password=site.secrets[user],
-                     project=project) for cloud, user, project in rows)
+        CLOUD.format(
+            cloud=cloud, region=REGION, url=site.auth_url, user=user, password=site.secrets[user], project=project
+        )
+        for cloud, user, project in rows
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_private(path, text)

@@ -16,8 +16,10 @@ def check_room(state: Path) -> None:
     """EmbeddedError when the file system of the state directory is all but full."""
     free = shutil.disk_usage(state).free
     if free < NEEDED:
-        raise EmbeddedError(f"the file system of {state} has {free // 2**20} MiB left and {NEEDED // 2**20} MiB are "
-                            "needed to run: make room or choose another state directory")
+        raise EmbeddedError(
+            f"the file system of {state} has {free // 2**20} MiB left and {NEEDED // 2**20} MiB are "
+            "needed to run: make room or choose another state directory"
+        )
 
 
 def check_databases(databases: Mapping[str, Path]) -> None:
@@ -37,8 +39,10 @@ def check_databases(databases: Mapping[str, Path]) -> None:
 
 
 def _damaged(name: str, path: Path, reason: str) -> EmbeddedError:
-    return EmbeddedError(f"the database of {name}, {path}, is damaged ({reason}): put back a copy of it, or start with "
-                         "a new state directory")
+    return EmbeddedError(
+        f"the database of {name}, {path}, is damaged ({reason}): put back a copy of it, or start with "
+        "a new state directory"
+    )
 
 
 def explain(log: Path) -> str:
@@ -49,10 +53,13 @@ def explain(log: Path) -> str:
             text = file.read().decode(errors="replace")
     except OSError as error:
         return f"its log cannot be read: {error}"
-    for sign, meaning in (("No space left on device", "the disk is full"), ("disk is full", "the disk is full"),
-                          ("disk image is malformed", "its database is damaged"),
-                          ("file is not a database", "its database is damaged"),
-                          ("Address already in use", "its port is taken by another program")):
+    for sign, meaning in (
+        ("No space left on device", "the disk is full"),
+        ("disk is full", "the disk is full"),
+        ("disk image is malformed", "its database is damaged"),
+        ("file is not a database", "its database is damaged"),
+        ("Address already in use", "its port is taken by another program"),
+    ):
         if sign in text:
             return meaning
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -9,8 +9,10 @@ class PortTaken(EmbeddedError):
     """A port that a part needs is in use by another program."""
 
     def __init__(self, name: str, port: int) -> None:
-        super().__init__(f"port {port} on 127.0.0.1, needed by {name}, is taken by another program: "
-                         "end that program or move all our ports with a port offset")
+        super().__init__(
+            f"port {port} on 127.0.0.1, needed by {name}, is taken by another program: "
+            "end that program or move all our ports with a port offset"
+        )
         self.name, self.port = name, port
 
 

@@ -72,11 +72,22 @@ def ensure_installed(prefix: Path, report: Report = say) -> bool:
             _run([sys.executable, "-m", "venv", str(prefix)])
         if REQUIREMENTS.exists():
             report("installing the identity, image, placement, network and volume services (about a minute)")
-            _run([str(python_of(prefix)), "-m", "pip", "install", "-q", "--disable-pip-version-check",
-                  "-r", str(REQUIREMENTS)])
+            _run(
+                [
+                    str(python_of(prefix)),
+                    "-m",
+                    "pip",
+                    "install",
+                    "-q",
+                    "--disable-pip-version-check",
+                    "-r",
+                    str(REQUIREMENTS),
+                ]
+            )
         elif not (prefix / "bin" / "keystone-manage").exists():
-            raise EmbeddedError(f"the neighbours are not installed in {prefix} and {REQUIREMENTS} is not there to "
-                                "install them from")
+            raise EmbeddedError(
+                f"the neighbours are not installed in {prefix} and {REQUIREMENTS} is not there to install them from"
+            )
         report("making their database schemas")
         for name in PARTS:
             template_of(prefix, name).unlink(missing_ok=True)
@@ -98,8 +109,10 @@ def _ensure_schema(prefix: Path, name: str, database: Path) -> None:
         work = Path(scratch) / database.name
         if database.exists():
             shutil.copyfile(database, work)
-        _run([str(python_of(prefix)), "-P", "-W", "ignore", "-m", "kilonova.embedded.launch.schema", name, str(work)],
-             {"PYTHONPATH": str(lib)})
+        _run(
+            [str(python_of(prefix)), "-P", "-W", "ignore", "-m", "kilonova.embedded.launch.schema", name, str(work)],
+            {"PYTHONPATH": str(lib)},
+        )
         work.replace(database)
 
 
@@ -115,8 +128,15 @@ def link_library(folder: Path) -> Path:
 
 def _run(command: list[str], extra: dict[str, str] | None = None) -> None:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "OS_", "VIRTUAL_"))}
-    done = subprocess.run(command, env=environment | (extra or {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command,
+        env=environment | (extra or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         tail = "\n".join(done.stdout.strip().splitlines()[-12:])
         raise EmbeddedError(f"{' '.join(command[:6])} ended with {done.returncode}:\n{tail}")

@@ -19,8 +19,14 @@ from oslo_log import log
 
 LOG = log.getLogger(__name__)
 OPTIONS = [cfg.StrOpt("plane_socket", help="The datagram socket of the local network plane.")]
-WATCHED = (resources.SECURITY_GROUP, resources.SECURITY_GROUP_RULE, resources.ROUTER, resources.ROUTER_INTERFACE,
-           resources.FLOATING_IP, resources.ROUTER_GATEWAY)
+WATCHED = (
+    resources.SECURITY_GROUP,
+    resources.SECURITY_GROUP_RULE,
+    resources.ROUTER,
+    resources.ROUTER_INTERFACE,
+    resources.FLOATING_IP,
+    resources.ROUTER_GATEWAY,
+)
 CHANGES = (events.AFTER_CREATE, events.AFTER_UPDATE, events.AFTER_DELETE)
 
 

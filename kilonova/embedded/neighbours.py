@@ -81,8 +81,15 @@ class ServiceCredentials:
 class Neighbours:
     """The five neighbours of one state directory; one process may run them at a time, any may ask for their status."""
 
-    def __init__(self, state_dir: Path, *, ports: Ports | None = None, compute_url: str | None = None,
-                 prefix: Path | None = None, on_event: Callable[[PartEvent], None] | None = None) -> None:
+    def __init__(
+        self,
+        state_dir: Path,
+        *,
+        ports: Ports | None = None,
+        compute_url: str | None = None,
+        prefix: Path | None = None,
+        on_event: Callable[[PartEvent], None] | None = None,
+    ) -> None:
         self.state = state_dir.absolute()
         self.ports = ports or Ports()
         self.prefix = find_prefix(prefix)
@@ -179,8 +186,9 @@ class Neighbours:
             for done in [pool.submit(networks), pool.submit(volumes)]:
                 done.result()
 
-    def ensure_image(self, name: str, path: Path, disk_format: str = "qcow2",
-                     properties: Mapping[str, str] | None = None) -> str:
+    def ensure_image(
+        self, name: str, path: Path, disk_format: str = "qcow2", properties: Mapping[str, str] | None = None
+    ) -> str:
         """A public image of that name with the file's content; answers its id."""
         return bootstrap.ensure_image(self.site, name, path, disk_format, properties or {})
 
@@ -202,17 +210,23 @@ class Neighbours:
     def site(self) -> Site:
         """The cloud that the configuration describes."""
         (self.state / "etc").mkdir(parents=True, exist_ok=True)
-        return Site(self.state, self.prefix, self.ports, self._compute_url,
-                    ensure_secrets(self.state / "etc" / "secrets.json"))
+        return Site(
+            self.state, self.prefix, self.ports, self._compute_url, ensure_secrets(self.state / "etc" / "secrets.json")
+        )
 
     @property
     def credentials(self) -> ServiceCredentials:
         """For our own services."""
         site = self.site
         return ServiceCredentials(
-            auth_url=site.auth_url, username="nova", password=site.secrets["nova"], project_name="service",
-            region_name=REGION, endpoints={entry["type"]: entry["url"] for entry in site.catalog()},
-            metadata_proxy_shared_secret=site.secrets["metadata_proxy_shared_secret"])
+            auth_url=site.auth_url,
+            username="nova",
+            password=site.secrets["nova"],
+            project_name="service",
+            region_name=REGION,
+            endpoints={entry["type"]: entry["url"] for entry in site.catalog()},
+            metadata_proxy_shared_secret=site.secrets["metadata_proxy_shared_secret"],
+        )
 
     @property
     def token_check(self) -> dict[str, str | int | bool]:
@@ -233,9 +247,15 @@ class Neighbours:
         mark = read_mark(self.state / "run" / f"{name}.json")
         pid = mark.pid if mark is not None and mark.alive() else None
         port = mark.port if mark is not None and mark.port is not None else self._port(name)
-        return PartStatus(name, pid, port, pid is not None and is_healthy(port, HEALTH_PATHS[name], 5.0),
-                          resident_mib(pid) if pid else 0.0, mark.restarts if mark else 0,
-                          self.state / "logs" / f"{name}.log")
+        return PartStatus(
+            name,
+            pid,
+            port,
+            pid is not None and is_healthy(port, HEALTH_PATHS[name], 5.0),
+            resident_mib(pid) if pid else 0.0,
+            mark.restarts if mark else 0,
+            self.state / "logs" / f"{name}.log",
+        )
 
     def _own_state(self) -> None:
         (self.state / "run").mkdir(parents=True, exist_ok=True)
@@ -268,9 +288,14 @@ class Neighbours:
         kept = {key: os.environ[key] for key in ("LANG", "LC_ALL", "TZ", "HOME", "USER") if key in os.environ}
         return kept | {
             "PATH": f"{self.prefix / 'bin'}:{os.environ.get('PATH', os.defpath)}",
-            "PYTHONPATH": str(self.state / "lib"), "MALLOC_ARENA_MAX": "2", "PYTHONUNBUFFERED": "1",
-            "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost",
-            "OS_KEYSTONE_CONFIG_FILES": str(site.etc / "keystone.conf"), "OS_GLANCE_CONFIG_DIR": str(site.etc),
-            "OS_PLACEMENT_CONFIG_DIR": str(site.etc), "OS_NEUTRON_CONFIG_DIR": str(site.etc),
+            "PYTHONPATH": str(self.state / "lib"),
+            "MALLOC_ARENA_MAX": "2",
+            "PYTHONUNBUFFERED": "1",
+            "NO_PROXY": "127.0.0.1,localhost",
+            "no_proxy": "127.0.0.1,localhost",
+            "OS_KEYSTONE_CONFIG_FILES": str(site.etc / "keystone.conf"),
+            "OS_GLANCE_CONFIG_DIR": str(site.etc),
+            "OS_PLACEMENT_CONFIG_DIR": str(site.etc),
+            "OS_NEUTRON_CONFIG_DIR": str(site.etc),
             "OS_NEUTRON_CONFIG_FILES": "neutron.conf",
         }

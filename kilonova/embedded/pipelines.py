@@ -5,7 +5,8 @@ _AUTH = """
 paste.filter_factory = keystonemiddleware.auth_token:filter_factory
 """
 
-GLANCE = """\
+GLANCE = (
+    """\
 [composite:glance-api-keystone]
 paste.composite_factory = glance.api:root_app_factory
 /: api
@@ -34,9 +35,12 @@ paste.filter_factory = glance.api.middleware.version_negotiation:VersionNegotiat
 
 [filter:context]
 paste.filter_factory = glance.api.middleware.context:ContextMiddleware.factory
-""" + _AUTH
+"""
+    + _AUTH
+)
 
-NEUTRON = """\
+NEUTRON = (
+    """\
 [composite:neutron]
 use = egg:Paste#urlmap
 /: versions
@@ -67,9 +71,12 @@ paste.app_factory = neutron.pecan_wsgi.app:versions_factory
 
 [app:apiapp]
 paste.app_factory = neutron.api.v2.router:APIRouter.factory
-""" + _AUTH
+"""
+    + _AUTH
+)
 
-CINDER = """\
+CINDER = (
+    """\
 [composite:osapi_volume]
 use = call:cinder.api:root_app_factory
 /: apiversions
@@ -99,6 +106,8 @@ paste.app_factory = cinder.api.v3.router:APIRouter.factory
 
 [app:versions]
 paste.app_factory = cinder.api.versions:Versions.factory
-""" + _AUTH
+"""
+    + _AUTH
+)
 
 PIPELINES = {"glance": GLANCE, "neutron": NEUTRON, "cinder": CINDER}

@@ -63,8 +63,9 @@ class _Child:
 class Supervisor:
     """Runs programs, from one start to one stop; `run` holds their marks (NAME.json), `logs` their output."""
 
-    def __init__(self, run: Path, logs: Path, *, on_event: Callable[[PartEvent], None] | None = None,
-                 grace: float = 5.0) -> None:
+    def __init__(
+        self, run: Path, logs: Path, *, on_event: Callable[[PartEvent], None] | None = None, grace: float = 5.0
+    ) -> None:
         self.run, self.logs, self.grace = run, logs, grace
         self._on_event = on_event
         self._children: dict[str, _Child] = {}
@@ -84,8 +85,11 @@ class Supervisor:
         for program in programs:
             stale = read_mark(self.run / f"{program.name}.json")
             if stale is not None and end_stale(stale):
-                self._tell(program.name, "stale",
-                           f"{program.name} (process {stale.pid}) was left by an earlier run and has been ended")
+                self._tell(
+                    program.name,
+                    "stale",
+                    f"{program.name} (process {stale.pid}) was left by an earlier run and has been ended",
+                )
         for program in programs:
             if program.port is not None and not _is_free(program.port):
                 raise PortTaken(program.name, program.port)
@@ -160,11 +164,19 @@ class Supervisor:
         program = child.program
         command = [sys.executable, "-I", "-S", str(LEASH), str(os.getpid()), *program.argv]
         with (self.logs / f"{program.name}.log").open("ab") as log:
-            process = subprocess.Popen(command, env=program.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                       start_new_session=True)
+            process = subprocess.Popen(
+                command, env=program.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         child.process, child.born, child.due = process, time.monotonic(), None
-        Mark(program.name, process.pid, start_time(process.pid) or 0, boot_id(), program.port, child.restarts,
-             time.time()).write(self.run / f"{program.name}.json")
+        Mark(
+            program.name,
+            process.pid,
+            start_time(process.pid) or 0,
+            boot_id(),
+            program.port,
+            child.restarts,
+            time.time(),
+        ).write(self.run / f"{program.name}.json")
         self._selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ, child)
 
     def _bury(self, child: _Child, watch: int) -> None:

@@ -54,11 +54,16 @@ class Wire:
     def upload(self, path: str, file: Path) -> None:
         """PUT a file's bytes."""
         with file.open("rb") as data:
-            self._ask("PUT", path, data, {"Content-Type": "application/octet-stream",
-                                          "Content-Length": str(file.stat().st_size)})
+            self._ask(
+                "PUT",
+                path,
+                data,
+                {"Content-Type": "application/octet-stream", "Content-Length": str(file.stat().st_size)},
+            )
 
-    def send(self, method: str, path: str, body: object | None = None,
-             headers: dict[str, str] | None = None) -> tuple[http.client.HTTPResponse, Any]:
+    def send(
+        self, method: str, path: str, body: object | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[http.client.HTTPResponse, Any]:
         """One request with a JSON body; the response and its decoded body. Refused for 4xx and 5xx."""
         data = None if body is None else json.dumps(body).encode()
         return self._ask(method, path, data, ({"Content-Type": "application/json"} if data else {}) | (headers or {}))
@@ -80,9 +85,15 @@ class Wire:
 def log_in(auth_url: str, user: str, password: str, project: str) -> str:
     """A token of a user of the default domain for a project."""
     domain = {"id": "default"}
-    body = {"auth": {"identity": {"methods": ["password"], "password": {
-        "user": {"name": user, "domain": domain, "password": password}}},
-        "scope": {"project": {"name": project, "domain": domain}}}}
+    body = {
+        "auth": {
+            "identity": {
+                "methods": ["password"],
+                "password": {"user": {"name": user, "domain": domain, "password": password}},
+            },
+            "scope": {"project": {"name": project, "domain": domain}},
+        }
+    }
     with Wire("keystone", auth_url) as wire:
         response, _ = wire.send("POST", "/auth/tokens", body)
         return response.headers["X-Subject-Token"]

@@ -118,12 +118,15 @@ class SchedulerService:
         """The host and its alternates: of the same cell, and such that the group's policy would still hold now that
         all of the batch have their hosts."""
         found = [self._selection(placed.host, placed.offer)]
+        request = _without(request, placed.server)
+        if request.group is not None and request.group.policy == "affinity" and any(request.group.members.values()):
+            return found  # the others are on this host, there is no other one
         for host in placed.ranked:
             if len(found) > alternates:
                 break
             if host.host == placed.host.host or host.cell != placed.host.cell:
                 continue
-            if groups.anti_affinity(host, request) or groups.affinity(host, request):
+            if groups.anti_affinity(host, request):
                 continue
             spare = offers.of(host.node_uuid)
             if spare:
@@ -140,3 +143,11 @@ class SchedulerService:
             allocations=offer,
             availability_zone=zones[0] if zones else self._default_zone,
         )
+
+
+def _without(request: RequestSpec, server: str) -> RequestSpec:
+    """The request as the rest of its group stands to the server."""
+    if request.group is None:
+        return request
+    others = {member: where for member, where in request.group.members.items() if member != server}
+    return msgspec.structs.replace(request, group=msgspec.structs.replace(request.group, members=others))

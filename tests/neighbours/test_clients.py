@@ -88,7 +88,7 @@ def world(cloud: Neighbours, tmp_path_factory: pytest.TempPathFactory) -> World:
 
 def test_a_wrong_password_is_named(cloud: Neighbours) -> None:
     clients = connect(options_for(cloud.site.auth_url, "wrong"))
-    with pytest.raises(NeighbourUnavailable, match="keystone service.*refuses the login"):
+    with pytest.raises(NeighbourUnavailable, match=r"keystone service.*refuses the login"):
         clients.placement.allocations(str(uuid.uuid4()))
 
 

@@ -44,8 +44,10 @@ class Compute(BaseHTTPRequestHandler):
         if "os-volume_attachments" in self.path:
             self.answer(404, {"itemNotFound": {"code": 404, "message": "no such attachment"}})
         else:
-            self.answer(200, {"version": {"id": "v2.1", "status": "CURRENT", "version": "2.104", "min_version": "2.1",
-                                          "links": []}})
+            self.answer(
+                200,
+                {"version": {"id": "v2.1", "status": "CURRENT", "version": "2.104", "min_version": "2.1", "links": []}},
+            )
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -73,8 +75,9 @@ def happened() -> list[PartEvent]:
 
 
 @pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory, compute: type[Compute],
-          happened: list[PartEvent]) -> Iterator[Neighbours]:
+def cloud(
+    tmp_path_factory: pytest.TempPathFactory, compute: type[Compute], happened: list[PartEvent]
+) -> Iterator[Neighbours]:
     state = tmp_path_factory.mktemp("cloud")
     neighbours = Neighbours(state, ports=Ports.moved(OFFSET), on_event=happened.append)
     neighbours.start()
@@ -87,8 +90,9 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, compute: type[Compute],
     assert all(part.pid is None for part in neighbours.status())
 
 
-def connect(cloud: Neighbours, name: str, path: str, *, user: str = "admin", project: str = "demo",
-            **headers: str) -> Wire:
+def connect(
+    cloud: Neighbours, name: str, path: str, *, user: str = "admin", project: str = "demo", **headers: str
+) -> Wire:
     site = cloud.site
     token = log_in(site.auth_url, user, site.secrets[user], project)
     return Wire(name, site.ports.url(name, path), token, {key.replace("_", "-"): text for key, text in headers.items()})
@@ -123,12 +127,20 @@ def test_a_state_directory_in_use_is_refused_and_left_alone(cloud: Neighbours) -
 
 def test_bootstrap_again_changes_nothing(cloud: Neighbours) -> None:
     def everything() -> object:
-        with connect(cloud, "neutron", "/v2.0") as neutron, \
-                connect(cloud, "keystone", "/v3", project="admin") as keystone:
-            return ([sorted(item["id"] for item in neutron.get(f"/{kind}")[kind.replace("-", "_")])
-                     for kind in ("networks", "subnets", "routers", "ports", "security-group-rules", "subnetpools")],
-                    [sorted(item["id"] for item in keystone.get(f"/{kind}")[kind])
-                     for kind in ("users", "projects", "roles", "services", "endpoints")])
+        with (
+            connect(cloud, "neutron", "/v2.0") as neutron,
+            connect(cloud, "keystone", "/v3", project="admin") as keystone,
+        ):
+            return (
+                [
+                    sorted(item["id"] for item in neutron.get(f"/{kind}")[kind.replace("-", "_")])
+                    for kind in ("networks", "subnets", "routers", "ports", "security-group-rules", "subnetpools")
+                ],
+                [
+                    sorted(item["id"] for item in keystone.get(f"/{kind}")[kind])
+                    for kind in ("users", "projects", "roles", "services", "endpoints")
+                ],
+            )
 
     before = everything()
     cloud.bootstrap()
@@ -139,8 +151,11 @@ def test_a_plain_user_sees_the_demo_project_alone(cloud: Neighbours, tmp_path: P
     with connect(cloud, "neutron", "/v2.0", user="demo") as demo:
         assert {net["name"] for net in demo.get("/networks")["networks"]} == {"private", "public"}
         (group,) = demo.get("/security-groups")["security_groups"]
-        opened = {(rule["protocol"], rule["port_range_min"]) for rule in group["security_group_rules"]
-                  if rule["direction"] == "ingress" and not rule["remote_group_id"]}
+        opened = {
+            (rule["protocol"], rule["port_range_min"])
+            for rule in group["security_group_rules"]
+            if rule["direction"] == "ingress" and not rule["remote_group_id"]
+        }
         assert opened == {("tcp", 22), ("icmp", None)}
         with pytest.raises(Refused) as refusal:
             demo.post("/networks", {"network": {"name": "mine", "provider:network_type": "flat"}})
@@ -152,13 +167,30 @@ def test_a_plain_user_sees_the_demo_project_alone(cloud: Neighbours, tmp_path: P
 def test_ports_are_bound_at_once_and_the_compute_api_hears_of_it(cloud: Neighbours, compute: type[Compute]) -> None:
     with connect(cloud, "neutron", "/v2.0") as neutron:
         extensions = {item["alias"] for item in neutron.get("/extensions")["extensions"]}
-        assert {"binding", "binding-extended", "port-security", "ip-substring-filtering", "auto-allocated-topology",
-                "port-resource-request", "external-net", "qos"} <= extensions
+        assert {
+            "binding",
+            "binding-extended",
+            "port-security",
+            "ip-substring-filtering",
+            "auto-allocated-topology",
+            "port-resource-request",
+            "external-net",
+            "qos",
+        } <= extensions
         network = neutron.get("/networks?name=private")["networks"][0]
         assert network["mtu"] == 1500
         server = str(uuid.uuid4())
-        port = neutron.post("/ports", {"port": {"network_id": network["id"], "device_id": server,
-                                                "device_owner": "compute:nova", "binding:host_id": "any-host"}})["port"]
+        port = neutron.post(
+            "/ports",
+            {
+                "port": {
+                    "network_id": network["id"],
+                    "device_id": server,
+                    "device_owner": "compute:nova",
+                    "binding:host_id": "any-host",
+                }
+            },
+        )["port"]
         assert (port["status"], port["binding:vif_type"]) == ("ACTIVE", "bridge")
         details = port["binding:vif_details"]
         assert details["bridge_name"] == "brq" + network["id"][:11]
@@ -168,8 +200,10 @@ def test_ports_are_bound_at_once_and_the_compute_api_hears_of_it(cloud: Neighbou
         assert (other["status"], other["vif_type"]) == ("INACTIVE", "bridge")
         neutron.delete(f"/ports/{port['id']}")
     named = ("network-vif-plugged", server), ("network-vif-deleted", server)
-    wait_for(lambda: [(event["name"], event["server_uuid"]) for event in compute.events],
-             lambda seen: set(named) <= set(seen))
+    wait_for(
+        lambda: [(event["name"], event["server_uuid"]) for event in compute.events],
+        lambda seen: set(named) <= set(seen),
+    )
 
 
 def test_networks_are_allocated_on_demand(cloud: Neighbours) -> None:
@@ -193,17 +227,28 @@ def test_concurrent_writes_are_all_taken(cloud: Neighbours, tmp_path: Path) -> N
             image = cloud.ensure_image(f"image-{number}", tmp_path / "disk", "raw")
             with connect(cloud, "glance", "/v2") as glance:
                 glance.delete(f"/images/{image}")
-        with connect(cloud, "neutron", "/v2.0") as neutron, \
-                connect(cloud, "placement", "", OpenStack_API_Version="placement 1.38") as placement:
+        with (
+            connect(cloud, "neutron", "/v2.0") as neutron,
+            connect(cloud, "placement", "", OpenStack_API_Version="placement 1.38") as placement,
+        ):
             port = neutron.post("/ports", {"port": {"network_id": network}})["port"]["id"]
             provider = str(uuid.uuid4())
             placement.post("/resource_providers", {"name": provider, "uuid": provider})
-            placement.put(f"/resource_providers/{provider}/inventories", {
-                "resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}})
+            placement.put(
+                f"/resource_providers/{provider}/inventories",
+                {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 8}}},
+            )
             consumer = str(uuid.uuid4())
-            placement.put(f"/allocations/{consumer}", {
-                "allocations": {provider: {"resources": {"VCPU": 1}}}, "project_id": "p", "user_id": "u",
-                "consumer_generation": None, "consumer_type": "INSTANCE"})
+            placement.put(
+                f"/allocations/{consumer}",
+                {
+                    "allocations": {provider: {"resources": {"VCPU": 1}}},
+                    "project_id": "p",
+                    "user_id": "u",
+                    "consumer_generation": None,
+                    "consumer_type": "INSTANCE",
+                },
+            )
             placement.delete(f"/allocations/{consumer}")
             placement.delete(f"/resource_providers/{provider}")
             neutron.delete(f"/ports/{port}")
@@ -223,13 +268,16 @@ def test_a_volume_from_an_image_is_attached_grown_copied_and_let_go(cloud: Neigh
         assert (found["bootable"], found["volume_type"]) == ("true", "local")
         path = cloud.state / "data" / "cinder" / "volumes" / f"volume-{volume}"
         assert path.stat().st_size == 2**30
-        assert path.read_bytes()[:len(content)] == content
+        assert path.read_bytes()[: len(content)] == content
         assert path.stat().st_mode & 0o077 == 0
 
-        attachment = cinder.post("/attachments", {"attachment": {
-            "volume_uuid": volume, "instance_uuid": str(uuid.uuid4())}})["attachment"]["id"]
-        bound = cinder.put(f"/attachments/{attachment}", {"attachment": {"connector": {
-            "ip": "127.0.0.1", "host": "h", "initiator": "i", "mountpoint": "/dev/vdb"}}})["attachment"]
+        attachment = cinder.post(
+            "/attachments", {"attachment": {"volume_uuid": volume, "instance_uuid": str(uuid.uuid4())}}
+        )["attachment"]["id"]
+        bound = cinder.put(
+            f"/attachments/{attachment}",
+            {"attachment": {"connector": {"ip": "127.0.0.1", "host": "h", "initiator": "i", "mountpoint": "/dev/vdb"}}},
+        )["attachment"]
         assert bound["connection_info"]["driver_volume_type"] == "local"
         assert bound["connection_info"]["device_path"] == str(path)
         cinder.post(f"/attachments/{attachment}/action", {"os-complete": None})
@@ -248,8 +296,10 @@ def test_a_volume_from_an_image_is_attached_grown_copied_and_let_go(cloud: Neigh
         cinder.post(f"/volumes/{clone}/action", {"os-extend": {"new_size": 3}})
         volume_in(cinder, clone, "available")
         assert path.with_name(f"volume-{clone}").stat().st_size == 3 * 2**30
-        uploaded = cinder.post(f"/volumes/{volume}/action", {"os-volume_upload_image": {
-            "image_name": "back", "disk_format": "qcow2", "container_format": "bare"}})["os-volume_upload_image"]
+        uploaded = cinder.post(
+            f"/volumes/{volume}/action",
+            {"os-volume_upload_image": {"image_name": "back", "disk_format": "qcow2", "container_format": "bare"}},
+        )["os-volume_upload_image"]
         volume_in(cinder, volume, "available")
         with connect(cloud, "glance", "/v2") as glance:
             wait_for(lambda: glance.get(f"/images/{uploaded['image_id']}")["status"], lambda it: it == "active")
@@ -271,7 +321,9 @@ def test_a_part_that_dies_comes_back(cloud: Neighbours, happened: list[PartEvent
     victim = next(part for part in cloud.status() if part.name == "placement")
     assert victim.pid is not None
     os.kill(victim.pid, signal.SIGKILL)
-    wait_for(lambda: [event.kind for event in happened if event.name == "placement"],
-             lambda kinds: kinds[-2:] == ["died", "restarted"])
+    wait_for(
+        lambda: [event.kind for event in happened if event.name == "placement"],
+        lambda kinds: kinds[-2:] == ["died", "restarted"],
+    )
     cloud.wait_ready(parts=("placement",))
     assert next(part for part in cloud.status() if part.name == "placement").restarts == 1

@@ -34,9 +34,7 @@ def _set(call: Call[Any], located: Located, action: str, *, event: str = "", **c
             request = build_requests.get(tx, uuid)
         except ServerNotFound:
             return False
-        return build_requests.update_server(
-            tx, msgspec.structs.replace(request.server, updated_at=now(), **changes)
-        )
+        return build_requests.update_server(tx, msgspec.structs.replace(request.server, updated_at=now(), **changes))
 
     if not located.cell:
         if call.services.cells.api.write(write_request):

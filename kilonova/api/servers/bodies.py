@@ -134,12 +134,10 @@ class NewServer(Body):
     max_count: Annotated[LaxInt | UnsetType, wire(check=whole(1, MAX_INT))] = UNSET
     return_reservation_id: Annotated[LaxBool | UnsetType, wire(check=as_bool)] = UNSET
     security_groups: list[GroupName] | UnsetType = UNSET
-    user_data: Annotated[
-        Annotated[str, Meta(max_length=65535)] | UnsetType, wire(check=formats.base64_text)
-    ] = UNSET
-    description: Annotated[
-        Text255 | UnsetType | None, wire(since="2.19", check=formats.optional(formats.one_line))
-    ] = UNSET
+    user_data: Annotated[Annotated[str, Meta(max_length=65535)] | UnsetType, wire(check=formats.base64_text)] = UNSET
+    description: Annotated[Text255 | UnsetType | None, wire(since="2.19", check=formats.optional(formats.one_line))] = (
+        UNSET
+    )
     tags: Annotated[
         Annotated[list[Tag], Meta(max_length=50)] | UnsetType, wire(since="2.52", check=formats.each(tag_of))
     ] = UNSET
@@ -206,16 +204,14 @@ class ServerChanges(Body):
     disk_config: Annotated[DiskConfig | UnsetType, wire("OS-DCF:diskConfig")] = UNSET
     access_ip_v4: Annotated[str | UnsetType, wire("accessIPv4", check=formats.ipv4)] = UNSET
     access_ip_v6: Annotated[str | UnsetType, wire("accessIPv6", check=formats.ipv6)] = UNSET
-    description: Annotated[
-        Text255 | UnsetType | None, wire(since="2.19", check=formats.optional(formats.one_line))
-    ] = UNSET
+    description: Annotated[Text255 | UnsetType | None, wire(since="2.19", check=formats.optional(formats.one_line))] = (
+        UNSET
+    )
     short_hostname: Annotated[
         ShortHost | UnsetType, wire("hostname", since="2.90", until="2.93", check=short_host_of)
     ] = UNSET
     hostname: Annotated[Short | UnsetType, wire(since="2.94", check=host_of)] = UNSET
-    pinned_zone: Annotated[
-        Short | UnsetType | None, wire("pinned_availability_zone", since="2.104")
-    ] = UNSET
+    pinned_zone: Annotated[Short | UnsetType | None, wire("pinned_availability_zone", since="2.104")] = UNSET
 
 
 class UpdateServer(Body):

@@ -68,12 +68,10 @@ class ListQuery(Query):
     soft_deleted: Texts | None = None
     deleted: Texts | None = None
     status: Texts | None = None
-    changes_since: Annotated[
-        Texts | None, wire("changes-since", check=formats.optional(_moments))
-    ] = None
-    changes_before: Annotated[
-        Texts | None, wire("changes-before", since="2.66", check=formats.optional(_moments))
-    ] = None
+    changes_since: Annotated[Texts | None, wire("changes-since", check=formats.optional(_moments))] = None
+    changes_before: Annotated[Texts | None, wire("changes-before", since="2.66", check=formats.optional(_moments))] = (
+        None
+    )
     ip: Patterns = None
     ip6: Patterns = None
     created_at: Patterns = None

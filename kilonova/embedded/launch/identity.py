@@ -59,7 +59,8 @@ class Identity:
             except self.errors.ProjectNotFound:
                 key = uuid.uuid4().hex
                 project = self.apis.resource_api.create_project(
-                    key, {"id": key, "name": name, "domain_id": DOMAIN, "enabled": True})
+                    key, {"id": key, "name": name, "domain_id": DOMAIN, "enabled": True}
+                )
             self.projects[name] = project["id"]
 
     def ensure_users(self) -> None:
@@ -78,12 +79,14 @@ class Identity:
         for user, project, role in self.wanted["grants"]:
             try:
                 self.apis.assignment_api.add_role_to_user_and_project(
-                    self.users[user], self.projects[project], self.roles[role])
+                    self.users[user], self.projects[project], self.roles[role]
+                )
             except self.errors.Conflict:
                 continue
         for user, role in self.wanted.get("inherited", []):
             self.apis.assignment_api.create_grant(
-                self.roles[role], user_id=self.users[user], domain_id=DOMAIN, inherited_to_projects=True)
+                self.roles[role], user_id=self.users[user], domain_id=DOMAIN, inherited_to_projects=True
+            )
         try:
             self.apis.assignment_api.create_system_grant_for_user(self.users["admin"], self.roles["admin"])
         except self.errors.Conflict:
@@ -95,7 +98,8 @@ class Identity:
             user = self.apis.identity_api.get_user_by_name(name, DOMAIN)
         except self.errors.UserNotFound:
             created: dict[str, str] = self.apis.identity_api.create_user(
-                {"name": name, "domain_id": DOMAIN, "enabled": True, "password": password})
+                {"name": name, "domain_id": DOMAIN, "enabled": True, "password": password}
+            )
             return created["id"]
         try:
             self.apis.identity_api.driver.authenticate(user["id"], password)
@@ -121,8 +125,17 @@ class Identity:
                 known = endpoints.get((key, interface))
                 if known is None:
                     end = uuid.uuid4().hex
-                    catalog.create_endpoint(end, {"id": end, "service_id": key, "interface": interface,
-                                                  "url": entry["url"], "region_id": region, "enabled": True})
+                    catalog.create_endpoint(
+                        end,
+                        {
+                            "id": end,
+                            "service_id": key,
+                            "interface": interface,
+                            "url": entry["url"],
+                            "region_id": region,
+                            "enabled": True,
+                        },
+                    )
                 elif known["url"] != entry["url"]:
                     catalog.update_endpoint(known["id"], {**known, "url": entry["url"]})
 

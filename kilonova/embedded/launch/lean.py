@@ -24,8 +24,12 @@ ABSENT = {
     "cinder": _EVERYWHERE,
 }
 BARE = {"neutron": ("os_ken", "os_ken.lib", "os_ken.lib.packet")}
-HOLLOW = {"keystone": ("saml2",), "glance": ("openstack", "oslo_vmware"), "neutron": ("openstack", "pyroute2"),
-          "cinder": ("oslo_vmware",)}
+HOLLOW = {
+    "keystone": ("saml2",),
+    "glance": ("openstack", "oslo_vmware"),
+    "neutron": ("openstack", "pyroute2"),
+    "cinder": ("oslo_vmware",),
+}
 
 
 class _HollowType(type):
@@ -68,8 +72,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         self.bare = frozenset(BARE.get(name, ()))
         self.hollow = frozenset(HOLLOW.get(name, ()))
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None,
-                  target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         top = fullname.partition(".")[0]
         if top in self.absent:
             raise ModuleNotFoundError(f"{fullname} is kept out", name=fullname)

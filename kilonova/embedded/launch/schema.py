@@ -13,10 +13,18 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-COMMANDS = {"keystone": ("keystone.cmd.manage", ["db_sync"]), "glance": ("glance.cmd.manage", ["db", "sync"]),
-            "placement": ("placement.cmd.manage", ["db", "sync"]), "cinder": ("cinder.cmd.manage", ["db", "sync"])}
-DEFAULT_RULES = (("egress", "IPv4", None), ("egress", "IPv6", None),
-                 ("ingress", "IPv4", "PARENT"), ("ingress", "IPv6", "PARENT"))
+COMMANDS = {
+    "keystone": ("keystone.cmd.manage", ["db_sync"]),
+    "glance": ("glance.cmd.manage", ["db", "sync"]),
+    "placement": ("placement.cmd.manage", ["db", "sync"]),
+    "cinder": ("cinder.cmd.manage", ["db", "sync"]),
+}
+DEFAULT_RULES = (
+    ("egress", "IPv4", None),
+    ("egress", "IPv6", None),
+    ("ingress", "IPv4", "PARENT"),
+    ("ingress", "IPv6", "PARENT"),
+)
 
 
 def migrate(name: str, database: Path) -> None:
@@ -25,8 +33,10 @@ def migrate(name: str, database: Path) -> None:
     section = "placement_database" if name == "placement" else "database"
     with tempfile.TemporaryDirectory() as scratch:
         config = Path(scratch) / f"{name}.conf"
-        config.write_text(f"[{section}]\nconnection = sqlite:///{database}\n[DEFAULT]\nuse_stderr = false\n"
-                          f"log_file = {scratch}/log\nstate_path = {scratch}\n")
+        config.write_text(
+            f"[{section}]\nconnection = sqlite:///{database}\n[DEFAULT]\nuse_stderr = false\n"
+            f"log_file = {scratch}/log\nstate_path = {scratch}\n"
+        )
         sys.argv = [f"{name}-manage", "--config-file", str(config), *arguments]
         try:
             importlib.import_module(module).main()
@@ -45,9 +55,11 @@ def create_network_schema(database: Path) -> None:
         if sqlalchemy.inspect(connection).has_table("alembic_version"):
             stamped = {row[0] for row in connection.execute(sqlalchemy.text("select version_num from alembic_version"))}
             if stamped != set(heads):
-                sys.exit(f"{database} was made by another release of the network service (revisions "
-                         f"{', '.join(sorted(stamped))}; this one wants {', '.join(sorted(heads))}) and cannot be "
-                         "changed in place on SQLite: start with a new state directory")
+                sys.exit(
+                    f"{database} was made by another release of the network service (revisions "
+                    f"{', '.join(sorted(stamped))}; this one wants {', '.join(sorted(heads))}) and cannot be "
+                    "changed in place on SQLite: start with a new state directory"
+                )
             return
     metadata.create_all(engine)
     with engine.begin() as connection:
@@ -55,12 +67,22 @@ def create_network_schema(database: Path) -> None:
         for head in heads:
             connection.execute(sqlalchemy.text("insert into alembic_version values (:head)"), {"head": head})
         for direction, family, group in DEFAULT_RULES:
-            standard = connection.execute(metadata.tables["standardattributes"].insert().values(
-                resource_type="securitygroupdefaultrules"))
-            connection.execute(metadata.tables["securitygroupdefaultrules"].insert().values(
-                id=str(uuid.uuid4()), standard_attr_id=standard.inserted_primary_key[0], direction=direction,
-                ethertype=family, remote_group_id=group, used_in_default_sg=True,
-                used_in_non_default_sg=direction == "egress"))
+            standard = connection.execute(
+                metadata.tables["standardattributes"].insert().values(resource_type="securitygroupdefaultrules")
+            )
+            connection.execute(
+                metadata.tables["securitygroupdefaultrules"]
+                .insert()
+                .values(
+                    id=str(uuid.uuid4()),
+                    standard_attr_id=standard.inserted_primary_key[0],
+                    direction=direction,
+                    ethertype=family,
+                    remote_group_id=group,
+                    used_in_default_sg=True,
+                    used_in_non_default_sg=direction == "egress",
+                )
+            )
 
 
 def newest_revisions() -> list[str]:

@@ -88,8 +88,9 @@ def main() -> None:
         importlib.import_module("kilonova.embedded.launch.identity").ensure_identity(extra[0])
         application = one_writer(application)
     wsgi: Any = importlib.import_module("cheroot.wsgi")
-    server = wsgi.Server(("127.0.0.1", port), application, numthreads=threads, request_queue_size=256,
-                         timeout=60, shutdown_timeout=3)
+    server = wsgi.Server(
+        ("127.0.0.1", port), application, numthreads=threads, request_queue_size=256, timeout=60, shutdown_timeout=3
+    )
     server.keep_alive_conn_limit = 200
     server.gateway = gateway_for(server.gateway)
     settle_heap()

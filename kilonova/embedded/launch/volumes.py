@@ -50,11 +50,22 @@ def hasten_rpc() -> None:
 def start_agents(conf: Any) -> list[Any]:
     """The scheduler and one volume agent for each backend; kept by the caller so that they live."""
     service: Any = importlib.import_module("cinder.service")
-    agents = [service.Service.create(binary="cinder-scheduler", topic="cinder-scheduler",
-                                     manager="cinder.scheduler.manager.SchedulerManager")]
-    agents += [service.Service.create(host=f"{conf.host}@{backend}", service_name=backend, binary="cinder-volume",
-                                      topic="cinder-volume", coordination=True, cluster=None)
-               for backend in conf.enabled_backends]
+    agents = [
+        service.Service.create(
+            binary="cinder-scheduler", topic="cinder-scheduler", manager="cinder.scheduler.manager.SchedulerManager"
+        )
+    ]
+    agents += [
+        service.Service.create(
+            host=f"{conf.host}@{backend}",
+            service_name=backend,
+            binary="cinder-volume",
+            topic="cinder-volume",
+            coordination=True,
+            cluster=None,
+        )
+        for backend in conf.enabled_backends
+    ]
     for agent in agents:
         agent.start()
     return agents

@@ -40,14 +40,17 @@ def test_a_full_disk_is_said_before_anything_is_started(tmp_path: Path, monkeypa
         diagnosis.check_room(tmp_path)
 
 
-@pytest.mark.parametrize("text,said", [
-    ("a\nOSError: [Errno 28] No space left on device\nlater\n", "the disk is full"),
-    ("sqlite3.OperationalError: database or disk is full\n", "the disk is full"),
-    ("(sqlite3.DatabaseError) database disk image is malformed\n", "its database is damaged"),
-    ("OSError: [Errno 98] Address already in use\n", "its port is taken by another program"),
-    ("Traceback\n\nValueError: bad option\n\n", "ValueError: bad option"),
-    ("", "its log is empty"),
-])
+@pytest.mark.parametrize(
+    "text,said",
+    [
+        ("a\nOSError: [Errno 28] No space left on device\nlater\n", "the disk is full"),
+        ("sqlite3.OperationalError: database or disk is full\n", "the disk is full"),
+        ("(sqlite3.DatabaseError) database disk image is malformed\n", "its database is damaged"),
+        ("OSError: [Errno 98] Address already in use\n", "its port is taken by another program"),
+        ("Traceback\n\nValueError: bad option\n\n", "ValueError: bad option"),
+        ("", "its log is empty"),
+    ],
+)
 def test_a_log_is_told_in_one_line(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "x.log").write_text(text)
     assert diagnosis.explain(tmp_path / "x.log") == said

@@ -39,10 +39,18 @@ def test_every_file_with_a_password_is_private_and_follows_the_ports(tmp_path: P
     write_settings(site(tmp_path))
     write_settings(site(tmp_path, 100))
     passwords = ensure_secrets(tmp_path / "secrets.json").values()
-    holders = [path for path in (tmp_path / "etc").rglob("*") if path.is_file()
-               and any(secret in path.read_text() for secret in passwords)]
-    assert {path.name for path in holders} == {"glance-api.conf", "placement.conf", "neutron.conf", "cinder.conf",
-                                               "identity.json"}
+    holders = [
+        path
+        for path in (tmp_path / "etc").rglob("*")
+        if path.is_file() and any(secret in path.read_text() for secret in passwords)
+    ]
+    assert {path.name for path in holders} == {
+        "glance-api.conf",
+        "placement.conf",
+        "neutron.conf",
+        "cinder.conf",
+        "identity.json",
+    }
     assert all(path.stat().st_mode & 0o077 == 0 for path in [*holders, *(tmp_path / "etc").glob("neighbours/*-keys/*")])
     neutron = configparser.ConfigParser(interpolation=None)
     neutron.read(tmp_path / "etc" / "neighbours" / "neutron.conf")

@@ -17,8 +17,9 @@ from kilonova.embedded.processes import Mark, boot_id, read_mark, resident_mib, 
 from kilonova.embedded.supervisor import PartEvent, Program, Supervisor
 
 SLEEPER = "import signal, sys; print('up', flush=True); signal.pause()"
-STUBBORN = ("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\n"
-            "while True: signal.pause()")
+STUBBORN = (
+    "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True)\nwhile True: signal.pause()"
+)
 
 
 def program(code: str = SLEEPER, name: str = "child", port: int | None = None) -> Program:
@@ -99,12 +100,15 @@ def test_stop_ends_children_that_will_not_and_removes_marks(run: Run) -> None:
 
 
 def test_children_die_when_their_supervisor_is_killed(tmp_path: Path) -> None:
-    main = (f"import sys; from pathlib import Path; from kilonova.embedded.supervisor import Program, Supervisor\n"
-            f"s = Supervisor(Path({str(tmp_path)!r}, 'run'), Path({str(tmp_path)!r}, 'logs'))\n"
-            f"s.start([Program('child', [sys.executable, '-c', {STUBBORN!r}], {{}})])\n"
-            f"print(s.pid('child'), flush=True); sys.stdin.read()")
-    with subprocess.Popen([sys.executable, "-c", main], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                          cwd=Path(__file__).parents[3]) as parent:
+    main = (
+        f"import sys; from pathlib import Path; from kilonova.embedded.supervisor import Program, Supervisor\n"
+        f"s = Supervisor(Path({str(tmp_path)!r}, 'run'), Path({str(tmp_path)!r}, 'logs'))\n"
+        f"s.start([Program('child', [sys.executable, '-c', {STUBBORN!r}], {{}})])\n"
+        f"print(s.pid('child'), flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", main], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=Path(__file__).parents[3]
+    ) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         log = tmp_path / "logs" / "child.log"
@@ -181,7 +185,10 @@ def test_logs_are_kept_for_three_starts_and_bounded_while_written(tmp_path: Path
         log.write_text(str(number))
         logs.rotate_log(log)
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "x.log.1": "5", "x.log.2": "4", "x.log.3": "3"}
+        "x.log.1": "5",
+        "x.log.2": "4",
+        "x.log.3": "3",
+    }
     with log.open("ab", buffering=0) as writer:
         writer.write(b"a" * 100)
         logs.bound_log(log, bound=200)

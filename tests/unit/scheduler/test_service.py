@@ -91,6 +91,8 @@ def test_affinity_keeps_a_batch_together() -> None:
     decision = world.select(request(group=group("affinity")), count=4)
     assert len(set(chosen(decision))) == 1
     assert [len(s) for s in decision.selections] == [1] * 4
+    [alone] = world.select(request(group=group("affinity"))).selections
+    assert len(alone) == 3  # the first of its group may still go elsewhere
 
 
 def test_a_policy_without_its_filter_is_refused() -> None:
