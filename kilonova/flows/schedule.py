@@ -115,9 +115,27 @@ def _hand_over_one(env: Env, state: ScheduleState, server: str, selections: list
 def _enter(env: Env, request: BuildRequest, selection: Selection) -> BuildRequest | None:
     """Enter the server in the cell and take its request; None when a delete has taken it first."""
     record = _in_cell(request.server, selection)
-    env.cells.database(selection.cell).write(lambda tx: servers.insert(tx, record, request.devices))
-    taken = env.cells.api.write(lambda tx: _take(tx, request, selection.cell))
-    return request if taken else None
+    cell = env.cells.database(selection.cell)
+    cell.write(lambda tx: servers.insert(tx, record, request.devices))
+    if not env.cells.api.write(lambda tx: _take(tx, request, selection.cell)):
+        return None
+    with env.cells.api.read() as tx:
+        newest = build_requests.kept(tx, request.server.uuid) or request
+    if newest.server != request.server:  # renamed, say, after it was read above and before it was taken
+        cell.write(lambda tx: _catch_up(tx, request.server, newest.server))
+    return newest
+
+
+def _catch_up(tx: Tx, entered: Server, newest: Server) -> None:
+    beside = {"metadata", "tags"}
+    names = [name for name in Server.__struct_fields__ if getattr(entered, name) != getattr(newest, name)]
+    changes = {name: getattr(newest, name) for name in names if name not in beside}
+    if changes:
+        servers.update(tx, newest.uuid, **changes)
+    if "metadata" in names:
+        servers.replace_metadata(tx, newest.uuid, newest.metadata)
+    if "tags" in names:
+        servers.replace_tags(tx, newest.uuid, newest.tags)
 
 
 def _in_cell(server: Server, selection: Selection) -> Server:
