@@ -189,6 +189,9 @@ class ComputeHost:
         if options.sync_power_state_interval >= 0:
             spacing = options.sync_power_state_interval or 60
             self._timers.append(timers.every(spacing, self.sync_powers, name="power sync"))
+        if options.running_deleted_instance_poll_interval:
+            spacing = options.running_deleted_instance_poll_interval
+            self._timers.append(timers.every(spacing, self._catch_up, name="strangers", jitter=spacing / 10))
 
     def stop_serving(self) -> None:
         """Take no more work; what is under way goes on."""

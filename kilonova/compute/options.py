@@ -23,7 +23,10 @@ class ComputeOptions(GuestOptions):
     running_deleted_instance_action: str = option(
         "reap",
         choices=("noop", "log", "shutdown", "reap"),
-        help="What to do at the start with guests whose servers are gone or elsewhere: reap removes them.",
+        help="What to do with guests whose servers are gone or elsewhere: reap removes them.",
+    )
+    running_deleted_instance_poll_interval: int = option(
+        1800, min=0, help="Seconds between looks for such guests (0: only at the start and after an absence)."
     )
     shutdown_timeout: int = option(60, min=0, help="Seconds for a guest to shut down before it is powered off.")
     block_device_allocate_seconds: float = option(600.0, min=1, help="Seconds to wait for a new volume.")
