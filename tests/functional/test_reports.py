@@ -274,6 +274,13 @@ def test_n_18_a_delete_while_the_host_is_down(cloud: Cloud, demo: User, admin: U
             demo.delete(server)
             assert admin.get(f"/allocations/{server}", service="placement")["allocations"] == {}
         assert guests[made[-1]].exists(), "nobody told the host"
+        seen = admin.get(f"/os-services?host={host}&binary=nova-compute")["services"][0]["updated_at"]
+        wait_for(
+            lambda: admin.get(f"/os-services?host={host}&binary=nova-compute")["services"][0]["updated_at"] != seen,
+            what="the host beats, and hears that it counts as down",
+            seconds=30,
+            every=0.5,
+        )
     finally:
         assert admin.call("PUT", path, {"forced_down": False}).status == 200
     assert demo.call("DELETE", f"/os-server-groups/{group}").status == 204
