@@ -38,8 +38,9 @@ LOG = log.of(__name__)
 PREFIX = "kilonova"
 """Exchange, and what every topic begins with."""
 
-HEARTBEAT = 10.0
+HEARTBEAT = 60.0
 CAST_TRIES = 3
+CANCEL_SECONDS = 5.0
 
 
 _AWAY = (kombu.exceptions.OperationalError, OSError)
@@ -165,6 +166,7 @@ class OsloBus:
             if id(server) not in self._begun:
                 return
             self._begun.discard(id(server))
+        _cancel_consumers(server)
         server.stop()
 
     def close(self) -> None:
@@ -176,6 +178,36 @@ class OsloBus:
         for server in servers:
             server.wait()
         self._transport.cleanup()
+
+
+def _cancel_consumers(server: Any) -> None:
+    """Tell the broker to send this server nothing more, and keep what it has sent until then.
+
+    The library only stops to read: what the broker sends until the connection is closed is acknowledged in the closing,
+    and lost. The channel belongs to the library's polling thread, so that is asked to do it.
+    """
+    listener = getattr(server.listener, "_poll_style_listener", None)
+    operations = getattr(listener, "_message_operations_handler", None)
+    if listener is None or operations is None:
+        return
+    done = threading.Event()
+
+    def cancel() -> None:
+        try:
+            connection = listener.conn.connection
+            with connection._connection_lock:
+                consumers = list(connection._consumers.items())
+                connection._consumers.clear()
+                for consumer, tag in consumers:
+                    consumer.cancel(tag)
+        except Exception as error:
+            LOG.info("the broker was not told of the stop: %s", log.masked(str(error)))
+        finally:
+            done.set()
+
+    operations.do(cancel)
+    listener.conn.stop_consuming()  # ends the wait for the next message
+    done.wait(CANCEL_SECONDS)
 
 
 def _topic(topic: str) -> str:

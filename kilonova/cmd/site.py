@@ -16,6 +16,8 @@ from kilonova.base.rpc import Bus, client
 from kilonova.base.timers import Timers
 from kilonova.clients.neighbours import Neighbours, connect
 from kilonova.clients.neighbours import read_options as read_neighbours
+from kilonova.clients.options import VendorDataOptions, VendorLoginOptions
+from kilonova.clients.vendordata import VendorData, configured
 from kilonova.cmd.options import ApiDatabaseOptions, DatabaseOptions, ProcessOptions, UpgradeOptions
 from kilonova.contracts.compute import Compute
 from kilonova.contracts.conductor import Conductor
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 LOG = log.of(__name__)
 
 LOCAL = "local:"
-SCHEDULING_SECONDS = 300.0
+SCHEDULING_SECONDS = 60.0
 CLOSING_SECONDS = 30.0
 
 
@@ -106,6 +108,15 @@ class Site:
 
         return Caps(self.cells.database, fixed=config.read(UpgradeOptions, self.conf).compute)
 
+    @functools.cached_property
+    def vendor(self) -> VendorData:
+        """The operator's additions to guests' metadata."""
+        options = config.read(VendorDataOptions, self.conf)
+        try:
+            return configured(options, config.read(VendorLoginOptions, self.conf))
+        except ValueError as error:
+            raise config.BadConfig(f"[api] {error}") from None
+
     def conductor(self, cell: str) -> Conductor:
         """The conductor of a cell; the super conductor for "" and for cell0."""
         return client(Conductor, self.buses.cell(cell))
@@ -138,7 +149,8 @@ class Site:
         return found[0]
 
     def close(self) -> None:
-        """Leave the brokers, which waits for the calls being answered, for so long as is reasonable."""
+        """End the timers and leave the brokers, which waits for the calls being answered, but not for ever."""
+        self.timers.close(CLOSING_SECONDS / 3)
         if "buses" not in vars(self):
             return
         thread = threading.Thread(target=self.buses.close, name="closing", daemon=True)

@@ -28,6 +28,9 @@ from kilonova.store.session import Tx
 
 LOG = log.of(__name__)
 
+ANSWERS_LOST = 10
+"""How often a question to the schedulers may get lost: each time costs a minute or so."""
+
 
 class ScheduleState(msgspec.Struct, kw_only=True):
     """``servers``: uuids of one request; ``decision``: the hosts, in the same order as ``placed``."""
@@ -37,6 +40,7 @@ class ScheduleState(msgspec.Struct, kw_only=True):
     reservation_id: str = ""
     placed: list[str] = []
     decision: Decision | None = None
+    unanswered: int = 0
 
 
 def choose_hosts(env: Env, state: ScheduleState) -> dict[str, object]:
@@ -261,6 +265,12 @@ def _bury_one(env: Env, request: BuildRequest, error: ErrorRecord) -> None:
     env.cells.api.write(lambda tx: build_requests.forget(tx, server))
 
 
+def ask_again(state: ScheduleState, error: ErrorRecord) -> dict[str, object] | None:
+    """A scheduler that died over the question is followed by another one: what it may have claimed is released now."""
+    lost = error.kind == "BusTimeout" or error.facts.get("neighbour") == "message broker"
+    return {"unanswered": state.unanswered + 1} if lost and state.unanswered < ANSWERS_LOST else None
+
+
 SCHEDULE = Flow(
     name="schedule",
     state=ScheduleState,
@@ -269,5 +279,6 @@ SCHEDULE = Flow(
         Step(name="commit", do=commit, pivot=True),
         Step(name="hand_over", do=hand_over, tries=PERSIST),
     ),
+    again=ask_again,
     undone=bury,
 )

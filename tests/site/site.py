@@ -55,6 +55,7 @@ class Program:
 
     def __init__(self, name: str, command: Sequence[str], log: Path, environment: dict[str, str] | None = None) -> None:
         self.name, self.command, self.log = name, list(command), log
+        self.binary = Path(command[0]).name
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -201,9 +202,9 @@ class Site:
         except (openstack.exceptions.SDKException, ClientException) as error:
             return [str(error)]
         wanted = [
-            (Path(program.command[0]).name, program.name)
+            (program.binary, program.name)
             for program in self.programs.values()
-            if program.runs and not program.command[0].endswith("-api")
+            if program.runs and not program.binary.endswith("-api")
         ]
         up = {key for key, service in shown.items() if service.state == "up"}
         return [" ".join(key) for key in wanted if key not in up]

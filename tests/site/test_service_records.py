@@ -20,11 +20,7 @@ from tests.site.site import DOWN_SECONDS, Site, wait_for
 def rows(site: Site, name: str) -> set[tuple[str, str, int]]:
     engine = create_engine(site.urls[name])
     with engine.connect() as connection:
-        found = connection.execute(
-            text("SELECT binary, host, version FROM services WHERE deleted = 0")
-            if engine.dialect.name == "postgresql"
-            else text("SELECT `binary`, host, version FROM services WHERE deleted = 0")
-        )
+        found = connection.execute(text("SELECT s.binary, s.host, s.version FROM services s WHERE s.deleted = 0"))
         answer = {(row[0], row[1], row[2]) for row in found}
     engine.dispose()
     return answer
