@@ -91,3 +91,22 @@ class GlanceOptions(NeighbourOptions):
 @group("keystone")
 class KeystoneOptions(NeighbourOptions):
     """Keystone, asked about projects."""
+
+
+@group("api")
+class VendorDataOptions:
+    """The operator's additions to what guests learn of themselves."""
+
+    vendordata_providers: list[str] = option(
+        ["StaticJSON"], help="Which are told: StaticJSON (a file), DynamicJSON (services asked for each server)."
+    )
+    vendordata_jsonfile_path: str | None = option(None, help="The file of StaticJSON.")
+    vendordata_dynamic_targets: list[str] = option([], help="The services of DynamicJSON: name@url.")
+    vendordata_dynamic_connect_timeout: float = option(5.0, min=0.1, help="Seconds to wait for a connection to one.")
+    vendordata_dynamic_read_timeout: float = option(5.0, min=0.1, help="Seconds to wait for its answer.")
+    vendordata_dynamic_failure_fatal: bool = option(False, help="Whether a service that fails fails the boot.")
+
+
+@group("vendordata_dynamic_auth")
+class VendorLoginOptions(NeighbourOptions):
+    """Who we are to those services; without auth_url they are asked by nobody in particular."""

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
+from keystoneauth1 import noauth
+from keystoneauth1 import session as keystone
 
+from kilonova.clients.options import VendorDataOptions, VendorLoginOptions
+from kilonova.clients.session import Login
 from kilonova.core.metadata import InstanceMetadata, Json
 
 LOG = logging.getLogger(__name__)
@@ -122,3 +126,23 @@ class VendorData:
                 raise VendorDataFailed(f"vendor data service {target.name} failed") from error
             return {}
         return answer
+
+
+def configured(options: VendorDataOptions, login: VendorLoginOptions) -> VendorData:
+    """As the configuration says. ValueError names a target that is none, or a provider that is not known."""
+    known = {"StaticJSON", "DynamicJSON"}
+    unknown = sorted(set(options.vendordata_providers) - known)
+    if unknown:
+        raise ValueError(f"vendordata_providers: {', '.join(unknown)} is not one of {', '.join(sorted(known))}")
+    is_static = "StaticJSON" in options.vendordata_providers and options.vendordata_jsonfile_path is not None
+    is_dynamic = "DynamicJSON" in options.vendordata_providers
+    session: Any = None
+    if is_dynamic:
+        session = Login(login).session if login.auth_url is not None else keystone.Session(auth=noauth.NoAuth())
+    return VendorData(
+        Path(str(options.vendordata_jsonfile_path)) if is_static else None,
+        parse_targets(options.vendordata_dynamic_targets) if is_dynamic else [],
+        session=session,
+        timeouts=(options.vendordata_dynamic_connect_timeout, options.vendordata_dynamic_read_timeout),
+        fatal=options.vendordata_dynamic_failure_fatal,
+    )

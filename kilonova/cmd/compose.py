@@ -195,4 +195,4 @@ def metadata_application(site: Site, *, secret: str = "") -> Any:
     shared_secret = secret or options.metadata_proxy_shared_secret
     lookup = StoredRecords(site.cells, site.neighbours.neutron, domain=config.read(GuestOptions, site.conf).dhcp_domain)
     behind_proxy = options.service_metadata_proxy or bool(secret)
-    return make_application(lookup, shared_secret, Options(behind_proxy=behind_proxy))
+    return make_application(lookup, shared_secret, Options(behind_proxy=behind_proxy), vendor=site.vendor)

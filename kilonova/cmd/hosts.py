@@ -23,6 +23,7 @@ def hosts(site: Site, names: Sequence[tuple[str, str]], *, driver: str) -> list[
         timers=site.timers,
         options=config.read(ComputeOptions, site.conf),
         heartbeats=site.heartbeats,
+        vendor=site.vendor,
     )
     cell_of = dict(names)
     found = [
