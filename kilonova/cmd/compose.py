@@ -117,6 +117,7 @@ def conductor(site: Site, *, cells: Iterable[str] | None = None) -> Service:
             liveness=_liveness_of(site, cell, liveness) if cell else None,
             states=states,
             scheduler=site.all_schedulers,
+            neutron=site.neighbours.neutron,
         )
         answering.append(answers)
         service.serve(functools.partial(_serve_conductor, site, cell, answers))

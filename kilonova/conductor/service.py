@@ -15,6 +15,7 @@ from kilonova.base.context import service_context
 from kilonova.base.engine import utcnow
 from kilonova.base.errors import BadRequest, Conflict, Fault, ServerNotFound
 from kilonova.base.flow import Report, Run
+from kilonova.clients.neutron import Neutron
 from kilonova.conductor.drive import Driver
 from kilonova.conductor.liveness import Liveness
 from kilonova.conductor.states import StateReader
@@ -45,9 +46,10 @@ class ConductorService:
         liveness: Liveness | None,
         states: StateReader,
         scheduler: Scheduler,
+        neutron: Neutron,
     ) -> None:
         self._cells, self._driver, self._cell = cells, driver, cell
-        self._liveness, self._states, self._scheduler = liveness, states, scheduler
+        self._liveness, self._states, self._scheduler, self._neutron = liveness, states, scheduler, neutron
 
     def wake(self, *, run: str, where: str) -> None:
         self._driver.wake(run, where)
@@ -105,6 +107,10 @@ class ConductorService:
                 LOG.info("ports of %s, which is gone, were reported", server)
 
         self._database().write(write)
+
+    def refresh_nics(self, *, servers: list[str]) -> None:
+        for server in servers:
+            self.record_nics(server=server, nics=self._neutron.nics(server))
 
     def record_power(self, *, server: str, host: str, power_state: int, at: datetime.datetime) -> None:
         """A guest that went off by itself makes its server stopped; one that runs though its server is stopped is

@@ -75,6 +75,10 @@ class Conductor(Protocol):
         """A host saw a guest's ports change."""
         ...
 
+    def refresh_nics(self, *, servers: list[str]) -> None:
+        """The network service says that these servers' ports have changed: read them afresh."""
+        ...
+
     def host_states(self, *, marker: str) -> HostStates:
         """Super conductor: host states changed since ``marker`` ("" for all), over all cells that answer."""
         ...

@@ -29,9 +29,13 @@ class Listening:
 
     def __init__(self) -> None:
         self.woken: list[tuple[str, str]] = []
+        self.refreshed: list[str] = []
 
     def wake(self, *, run: str, where: str) -> None:
         self.woken.append((run, where))
+
+    def refresh_nics(self, *, servers: list[str]) -> None:
+        self.refreshed += servers
 
 
 class Console:
