@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from kilonova.base.errors import ErrorRecord
@@ -48,54 +50,22 @@ def keep_state(env: Env, state: PowerState, error: ErrorRecord) -> None:
     record_error(env, state.guest.server.uuid, error)
 
 
-START = Flow(
-    name="start",
-    action="start",
-    state=PowerState,
-    steps=(
-        Step(
-            name="start_guest",
-            at="host",
-            do=Compute.start_guest,
-            no_undo=LEFT,
-            pivot=True,
-            event="compute_start_instance",
-        ),
-        Step(name="set_active", do=set_active, tries=PERSIST),
-    ),
-    undone=keep_state,
-)
-STOP = Flow(
-    name="stop",
-    action="stop",
-    state=PowerState,
-    steps=(
-        Step(
-            name="stop_guest",
-            at="host",
-            do=Compute.stop_guest,
-            no_undo=LEFT,
-            pivot=True,
-            event="compute_stop_instance",
-        ),
-        Step(name="set_stopped", do=set_stopped, tries=PERSIST),
-    ),
-    undone=keep_state,
-)
-REBOOT = Flow(
-    name="reboot",
-    action="reboot",
-    state=PowerState,
-    steps=(
-        Step(
-            name="reboot_guest",
-            at="host",
-            do=Compute.reboot_guest,
-            no_undo=LEFT,
-            pivot=True,
-            event="compute_reboot_instance",
-        ),
-        Step(name="set_active", do=set_active, tries=PERSIST),
-    ),
-    undone=keep_state,
-)
+def _flow(action: str, do: Callable[..., object], end: Step) -> Flow:
+    """One change at the host; once it has come off, it is only to be recorded."""
+    change = Step(
+        name=f"{action}_guest",
+        at="host",
+        do=do,
+        no_undo=LEFT,
+        pivot=True,
+        event=f"compute_{action}_instance",
+    )
+    return Flow(name=action, action=action, state=PowerState, steps=(change, end), undone=keep_state)
+
+
+ACTIVE = Step(name="set_active", do=set_active, tries=PERSIST)
+STOPPED = Step(name="set_stopped", do=set_stopped, tries=PERSIST)
+
+START = _flow("start", Compute.start_guest, ACTIVE)
+STOP = _flow("stop", Compute.stop_guest, STOPPED)
+REBOOT = _flow("reboot", Compute.reboot_guest, ACTIVE)
