@@ -55,11 +55,12 @@ def begin(
     task_states: Collection[str | None] | None,
     task: str | None,
     must_be_launched: bool = True,
+    over: Collection[str] = (),
 ) -> Server:
     """Start ``run`` if its server stands as asked (None: any state will do), and set its task_state to ``task``.
 
     One UPDATE that names the states decides, so that of two processes one wins. The answer is the server as changed.
-    ServerNotFound; ServerBusy.
+    ``over``: flows whose run on the server is cancelled in favour of this one. ServerNotFound; ServerBusy.
     """
     states: dict[str, tuple[str | None, ...]] = {}
     if vm_states is not None:
@@ -73,8 +74,10 @@ def begin(
     if must_be_launched and server.launched_at is None:
         raise ServerBusy(f"Instance {server.uuid} is in an invalid state for '{_named(run)}'")
     rival = _rival(tx, run)
-    if rival is not None:
-        what = f"'{rival}' is under way"
+    if rival is not None and rival.flow in over:
+        cancel_in(tx, rival.id, at=run.created_at)
+    elif rival is not None:
+        what = f"'{rival.action or rival.flow}' is under way"
         raise ServerBusy(f"Cannot '{_named(run)}' instance {server.uuid} while {what}", server=server.uuid)
     start_in(tx, run)
     return server
@@ -95,11 +98,12 @@ def _named(run: Run) -> str:
     return run.action or run.flow
 
 
-def _rival(tx: Tx, run: Run) -> str | None:
+def _rival(tx: Tx, run: Run) -> AnyRow | None:
+    """The run that holds the subject: its id, action and flow."""
     columns = tables(tx).runs.c
-    query = select(columns.action, columns.flow).where(columns.active_subject == run.subject, columns.id != run.id)
-    row = tx.row(query) if run.exclusive else None
-    return None if row is None else row.action or row.flow
+    wanted = (columns.id, columns.action, columns.flow)
+    query = select(*wanted).where(columns.active_subject == run.subject, columns.id != run.id)
+    return tx.row(query) if run.exclusive else None
 
 
 def begin_delete(tx: Tx, run: Run, *, task: str = "deleting", wipe: frozenset[str] = frozenset()) -> list[str]:

@@ -23,6 +23,19 @@ def act(servers: ServerCloud, uuid: str, action: str, value: Any = None, *, vers
     return servers.post(f"/servers/{uuid}/action", version, {action: value}, who=who)
 
 
+# --- one over another
+
+
+def test_a_hard_reboot_goes_over_a_soft_one(servers: ServerCloud) -> None:
+    server = servers.running()
+    assert act(servers, server.uuid, "reboot", {"type": "SOFT"}).code == 202
+    assert act(servers, server.uuid, "reboot", {"type": "SOFT"}).code == 409
+    assert act(servers, server.uuid, "reboot", {"type": "HARD"}).code == 202
+    soft, hard = servers.runs(server.uuid, cell=servers.cell)
+    assert (soft.status, hard.status, hard.state["hard"]) == (Status.CANCELLED, Status.RUNNING, True)
+    assert act(servers, server.uuid, "os-stop").code == 409
+
+
 # --- update
 
 

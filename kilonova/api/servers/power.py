@@ -43,6 +43,7 @@ def begin(call: Call[Any], action: Action, *, hard: bool = False) -> None:
             task_states=set(action.task_states) if action.task_states is not None else None,
             task=action.task,
             must_be_launched=action.launched,
+            over={states.REBOOT_SOFT.word} if hard else (),
         )
         runs[:] = [run]
 
