@@ -190,13 +190,6 @@ def test_states_that_forbid(servers: ServerCloud, changes: dict[str, Any], actio
     assert servers.runs(uuid, cell=servers.cell) == []
 
 
-def test_a_hard_reboot_over_a_soft_one_waits_for_its_run(servers: ServerCloud) -> None:
-    uuid = servers.running().uuid
-    assert act(servers, uuid, "reboot", {"type": "SOFT"}).code == 202
-    answer = act(servers, uuid, "reboot", {"type": "HARD"})
-    assert (answer.code, "reboot" in answer.fault) == (409, True)
-
-
 def test_actions_on_a_server_that_is_built(servers: ServerCloud) -> None:
     uuid = servers.created()
     assert act(servers, uuid, "os-start").fault == f"Instance {uuid} is not ready"
