@@ -177,6 +177,30 @@ def test_a_claim_beside_others_is_tried_again(stub: Stub) -> None:
     assert claim(stub)
 
 
+def test_a_claim_for_a_consumer_that_a_dying_placement_left_empty(stub: Stub) -> None:
+    """It is not shown, and yet it is there, of generation 0."""
+    stub.replies = [(409, CONFLICT), (200, {"allocations": {}}), (204, None)]
+    assert claim(stub)
+    assert [body["consumer_generation"] for method, _, body in stub.asked if method == "PUT"] == [None, 0]
+
+
+def test_claims_of_a_batch_meet_an_empty_consumer(stub: Stub) -> None:
+    nothing = (200, {"allocations": {}})
+    stub.replies = [(409, CONFLICT), nothing, nothing, (204, None), (409, CONFLICT), nothing, (204, None)]
+    placement = RestPlacement(neighbour(stub.url))
+    assert placement.claim_many({"c1": WANTED, "c2": WANTED}, project_id="p", user_id="u")
+    puts = [(path, body["consumer_generation"]) for method, path, body in stub.asked if method == "PUT"]
+    assert puts == [("/allocations/c1", None), ("/allocations/c2", None), ("/allocations/c2", 0)]
+
+
+def test_claims_of_a_batch_are_all_or_none(stub: Stub) -> None:
+    nothing = (200, {"allocations": {}})
+    stub.replies = [(409, CONFLICT), nothing, nothing, (204, None), (409, FULL), (204, None)]
+    placement = RestPlacement(neighbour(stub.url))
+    assert not placement.claim_many({"c1": WANTED, "c2": WANTED}, project_id="p", user_id="u")
+    assert stub.asked[-1][:2] == ("DELETE", "/allocations/c1")
+
+
 def test_a_claim_of_a_consumer_with_another_host_is_added(stub: Stub) -> None:
     held = {"allocations": {"p0": {"resources": {"VCPU": 1}, "generation": 3}}, "consumer_generation": 7}
     stub.replies = [(409, CONFLICT), (200, held), (204, None)]
