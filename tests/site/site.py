@@ -133,6 +133,7 @@ class Site:
         for name, text in files.items():
             (self._etc / name).write_text(self.filled(text))
         ports = self.neighbours.ports
+        (self._etc / "patient.conf").write_text("[DEFAULT]\nservice_down_time = 90\n")
         (self._etc / "quick.conf").write_text(
             "[DEFAULT]\nreport_interval = 0.5\n"
             f"service_down_time = {DOWN_SECONDS}\ncompute_driver = fake\nupdate_resources_interval = 5\n"
@@ -212,6 +213,15 @@ class Site:
     def await_up(self, seconds: float) -> None:
         """Until every program runs and is up, and its hosts are to be had."""
         wait_for(lambda: not self.down(), what=f"all programs of {self.folder} are up", seconds=seconds)
+
+    def restart(self, programs: Sequence[Program]) -> None:
+        """End them all, and start them again with their commands of now."""
+        for program in programs:
+            program.tell(signal.SIGTERM)
+        assert [program.wait() for program in programs] == [0] * len(programs)
+        for program in programs:
+            program.start()
+        self.await_up(60)
 
     def stop(self) -> None:
         """End all; hosts first, so that they can say that they leave."""
