@@ -18,7 +18,7 @@ from kilonova.api.moments import aware, micro, now
 from kilonova.base.errors import NotFound
 from kilonova.base.flow import Event, Run, Status, What
 from kilonova.base.operation import operation
-from kilonova.store import journal
+from kilonova.store import build_requests, journal
 
 _RULE = "os_compute_api:kilonova:trace"
 
@@ -140,6 +140,8 @@ def _trace(call: Call[Any], *, subject: str | None = None, request_id: str | Non
         parts["api"] = journal.runs(tx, subject=subject, request_id=request_id)
         if subject is not None:  # its scheduling is a run of the whole request
             created = {run.context.request_id for part in parts.values() for run, _ in part if run.action == "create"}
+            if build_requests.waiting(tx, [subject]):
+                created.add(build_requests.get(tx, subject).request.request_id)
             known = {run.id for run, _ in parts["api"]}
             of_requests = [found for request in sorted(created) for found in journal.runs(tx, request_id=request)]
             parts["api"] += [found for found in of_requests if found[0].id not in known]

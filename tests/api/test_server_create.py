@@ -427,3 +427,9 @@ def test_a_server_is_not_made_once_its_guard_may_be_at_work(
     assert (answer.code, "volume service" in answer.fault) == (503, True)
     assert servers.requests() == []
     assert servers.neighbours.cinder.records == {}
+
+
+def test_a_server_that_waits_for_a_host_has_a_trace(servers: ServerCloud) -> None:
+    uuid = servers.created()
+    told = servers.get(f"/servers/{uuid}/kilonova-trace", who="admin").body["trace"]
+    assert [(run["flow"], run["status"]) for run in told["runs"]] == [("schedule", "running")]
