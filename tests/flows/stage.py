@@ -44,6 +44,13 @@ class World(Protocol):
         """All that counts of the world, as something that compares."""
 
 
+@typing.runtime_checkable
+class Timed(Protocol):
+    """A world whose steps look at the clock."""
+
+    def bind(self, now: Callable[[], datetime.datetime]) -> None: ...
+
+
 def call_by_names(implementation: object, method: str, values: Mapping[str, Any]) -> Any:
     """Call a method with the values that its arguments are named after, converted to their types."""
     function = getattr(implementation, method)
@@ -83,15 +90,27 @@ class Faults:
 
 @dataclasses.dataclass
 class Case:
-    """A flow to be swept. ``parked``: outputs with which parked steps are reported when the run waits for them."""
+    """A flow to be swept. ``parked``: outputs with which parked steps are reported when the run waits for them.
+
+    ``state``: the run's parameters, or a function that makes them of the world. ``undone``: whether the second picture
+    is what an unwound run is to leave of the first; None: it must be the same.
+    """
 
     flow: Flow
-    state: Mapping[str, Any]
+    state: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
     make_world: Callable[[], World]
     subject: str = "5f5b7c1e-7d0e-4a58-8a67-3a1f6c3b9d02"
     make_journal: Callable[[World], Journal] = lambda world: MemoryJournal()
     parked: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
     same: Callable[[object, object], bool] = lambda one, other: one == other
+    undone: Callable[[Any, Any], bool] | None = None
+
+    @functools.cached_property
+    def clean(self) -> object:
+        """The world after a play in which nothing goes wrong."""
+        stage = Stage(self)
+        stage.play()
+        return stage.world.picture()
 
 
 class _WatchedJournal:
@@ -184,6 +203,9 @@ class Stage:
         self.world = case.make_world()
         self.before = self.world.picture()
         self.now = BEGIN
+        if isinstance(self.world, Timed):
+            self.world.bind(lambda: self.now)
+        state = case.state(self.world) if callable(case.state) else case.state
         self.writes = self.sent = self.reported = 0
         self.hosts: dict[str, Host] = {}
         self.journal = case.make_journal(self.world)
@@ -194,7 +216,7 @@ class Stage:
             id=RUN,
             flow=case.flow.name,
             subject=case.subject,
-            state=plain(dict(case.state)),
+            state=plain(dict(state)),
             context=Context(request_id="req-of-the-play"),
             created_at=self.now,
         )
