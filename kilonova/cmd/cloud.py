@@ -29,7 +29,7 @@ from kilonova.embedded.hypervisor import Hypervisor
 from kilonova.embedded.neighbours import Neighbours
 from kilonova.embedded.plane.facts import RestFacts
 from kilonova.embedded.plane.plane import Plane, available
-from kilonova.embedded.ports import Ports
+from kilonova.embedded.ports import Ports, check_free
 from kilonova.embedded.settings import REGION
 from kilonova.store import flavors
 from kilonova.store.cell_mappings import CELL0_UUID
@@ -84,6 +84,10 @@ class Cloud:
         LOG.info("ready after %.1f s", time.monotonic() - begun)
 
     def _start(self) -> None:
+        if self.wishes.image is not None:
+            _check_image(self.wishes.image)
+        for name, port in (("nova-api", self.layout.ports.nova), ("nova-metadata-api", self.layout.ports.metadata)):
+            check_free(name, port)
         self.neighbours.ensure_installed()
         driver, why = choose_driver(self.wishes.driver, self.layout.state)
         self.hypervisor = f"{driver} ({why})"
@@ -208,6 +212,12 @@ class Cloud:
 def _say_each(texts: Iterable[str], say: Callable[[str], None]) -> None:
     for text in texts:
         say(text)
+
+
+def _check_image(path: Path) -> None:
+    with path.open("rb") as file:
+        if file.read(4) != b"QFI\xfb":
+            raise ValueError(f"{path} is no qcow2 image (qemu-img convert -O qcow2 makes one from other formats)")
 
 
 def choose_driver(wanted: str, state: Path) -> tuple[str, str]:

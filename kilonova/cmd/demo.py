@@ -38,6 +38,18 @@ class Client:
         return done.stdout.rstrip("\n")
 
 
+driver_option = click.option(
+    "--driver",
+    type=click.Choice(["auto", "fake", "libvirt"]),
+    default="auto",
+    show_default=True,
+    help="libvirt: real guests; fake: simulated ones; auto: real ones where that works.",
+)
+offset_option = click.option(
+    "--port-offset", type=int, default=0, show_default=True, help="Added to every port, to stand beside other clouds."
+)
+
+
 @click.command()
 @click.option(
     "--state-dir",
@@ -45,22 +57,22 @@ class Client:
     default=default_state,
     envvar="KILONOVA_STATE",
     show_default=str(default_state()),
+    help="Where the cloud keeps everything.",
 )
-@click.option("--driver", type=click.Choice(["auto", "fake", "libvirt"]), default="auto", show_default=True)
+@driver_option
+@offset_option
 @click.option("--name", default="demo", show_default=True, help="The server's name.")
-def demo(state_dir: Path, driver: str, name: str) -> None:
+def demo(state_dir: Path, driver: str, port_offset: int, name: str) -> None:
     """Bring a cloud up, boot a server in it, show its console log."""
     state = state_dir.absolute()
-    up = [sys.executable, "-m", "kilonova.cmd.kilonova", "up", "--detach"]
+    up = [sys.executable, "-m", "kilonova.cmd.kilonova", "up", "--detach", "--state-dir", str(state)]
     if not _answers(state):
-        done = subprocess.run([*up, "--state-dir", str(state), "--driver", driver], check=False)
+        done = subprocess.run([*up, "--driver", driver, "--port-offset", str(port_offset)], check=False)
         if done.returncode:
             raise click.ClickException("the cloud did not come up")
     client = Client(state)
-    begun = time.monotonic()
     _boot(client, state, name)
-    active = time.monotonic()
-    click.echo(f"server {name} is ACTIVE after {active - begun:.1f} s; waiting for its console")
+    click.echo("waiting for its console")
     text = _console(client, name)
     click.echo(client("server", "show", name))
     click.echo("\n".join(["", "the end of its console log:", *text.splitlines()[-LINES:], ""]))
@@ -89,7 +101,9 @@ def _boot(client: Client, state: Path, name: str) -> None:
     image = client("image", "list", "-f", "value", "-c", "Name").splitlines()[0]
     words = ["--flavor", "m1.nano", "--image", image, "--network", "private", "--key-name", name, "--wait", name]
     click.echo(f"openstack server create {' '.join(words)}")
+    begun = time.monotonic()
     client("server", "create", *words)
+    click.echo(f"server {name} is ACTIVE after {time.monotonic() - begun:.1f} s")
 
 
 def _console(client: Client, name: str) -> str:

@@ -36,10 +36,10 @@ def main() -> None:
 
 @main.command()
 @state_option
-@click.option("--driver", type=click.Choice(["auto", "fake", "libvirt"]), default="auto", show_default=True)
+@demo.driver_option
 @click.option("--hosts", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Simulated hosts.")
-@click.option("--cells", type=click.IntRange(1, 20), default=1, show_default=True, help="Cells.")
-@click.option("--port-offset", type=int, default=0, show_default=True, help="Added to every port.")
+@click.option("--cells", type=click.IntRange(1, 20), default=1, show_default=True, help="Cells of simulated hosts.")
+@demo.offset_option
 @click.option("--image", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A guest image (qcow2).")
 @click.option("--detach", is_flag=True, help="Go to the background once the cloud is ready.")
 def up(

@@ -123,8 +123,11 @@ def connection(state_dir: Path, cloud: str) -> Any:
     """An openstacksdk connection to the cloud of the state directory (or of the user's own clouds.yaml)."""
     import openstack
 
-    files = [str(state_dir / "clouds.yaml")] if (state_dir / "clouds.yaml").exists() else None
-    config = openstack.config.OpenStackConfig(config_files=files)
+    own = state_dir / "clouds.yaml"
+    config = openstack.config.OpenStackConfig(config_files=[str(own)] if own.exists() else None)
+    if cloud not in config.get_cloud_names():
+        place = f"{own} has no cloud {cloud}" if own.exists() else f"no cloud was ever brought up in {state_dir}"
+        raise click.ClickException(f"{place}; --state-dir and --os-cloud name another one")
     return openstack.connection.Connection(config=config.get_one(cloud), compute_api_version="2.96")
 
 

@@ -11,7 +11,7 @@ class PortTaken(EmbeddedError):
     def __init__(self, name: str, port: int) -> None:
         super().__init__(
             f"port {port} on 127.0.0.1, needed by {name}, is taken by another program: "
-            "end that program or move all our ports with a port offset"
+            "end that program or move all our ports with --port-offset"
         )
         self.name, self.port = name, port
 

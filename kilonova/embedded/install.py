@@ -71,7 +71,7 @@ def ensure_installed(prefix: Path, report: Report = say) -> bool:
             report(f"making {prefix}")
             _run([sys.executable, "-m", "venv", str(prefix)])
         if REQUIREMENTS.exists():
-            report("installing the identity, image, placement, network and volume services (about a minute)")
+            report("installing the identity, image, placement, network and volume services (some minutes)")
             _run(
                 [
                     str(python_of(prefix)),

@@ -1,6 +1,9 @@
 """The TCP ports of the one-command mode: one base for each part, all moved together by one offset."""
 
+import socket
 from dataclasses import dataclass
+
+from kilonova.embedded.failures import PortTaken
 
 LOOPBACK = "127.0.0.1"
 
@@ -29,3 +32,13 @@ class Ports:
     def url(self, name: str, path: str = "") -> str:
         """The URL of a part by its name, for example `url("keystone", "/v3")`."""
         return f"http://{LOOPBACK}:{int(getattr(self, name))}{path}"
+
+
+def check_free(name: str, port: int) -> None:
+    """PortTaken when another program listens there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            raise PortTaken(name, port) from None

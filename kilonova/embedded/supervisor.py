@@ -10,7 +10,6 @@ import os
 import queue
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -20,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from kilonova.embedded.failures import EmbeddedError, PortTaken
+from kilonova.embedded.failures import EmbeddedError
 from kilonova.embedded.logs import bound_log, rotate_log
-from kilonova.embedded.ports import LOOPBACK
+from kilonova.embedded.ports import check_free
 from kilonova.embedded.processes import Mark, boot_id, end_stale, read_mark, signal_group, start_time
 
 LOG = logging.getLogger(__name__)
@@ -91,8 +90,8 @@ class Supervisor:
                     f"{program.name} (process {stale.pid}) was left by an earlier run and has been ended",
                 )
         for program in programs:
-            if program.port is not None and not _is_free(program.port):
-                raise PortTaken(program.name, program.port)
+            if program.port is not None:
+                check_free(program.name, program.port)
         if self._thread is None:
             self._thread = threading.Thread(target=self._loop, name="supervisor", daemon=True)
             self._thread.start()
@@ -235,13 +234,3 @@ class Supervisor:
             self._on_event(PartEvent(name, kind, text))
         except Exception:
             LOG.exception("an event callback failed")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
