@@ -36,7 +36,7 @@ from kilonova.base.rpc import Handler, Target
 LOG = log.of(__name__)
 
 PREFIX = "kilonova"
-"""Exchange, and what every topic begins with."""
+"""Exchange, and what every topic begins with where nothing else is said."""
 
 HEARTBEAT = 60.0
 CAST_TRIES = 3
@@ -63,10 +63,15 @@ class _Endpoint:
 
 
 class OsloBus:
-    """Implements ``Bus``. ``url``: the broker, where it is not the configuration's ``transport_url``."""
+    """Implements ``Bus``. ``url``: the broker, where it is not the configuration's ``transport_url``.
 
-    def __init__(self, conf: config.Conf, *, url: str | None = None, heartbeat: float = HEARTBEAT) -> None:
-        self._heartbeat = heartbeat
+    ``prefix``: what the names of its queues begin with; buses of different prefixes may share a virtual host.
+    """
+
+    def __init__(
+        self, conf: config.Conf, *, url: str | None = None, heartbeat: float = HEARTBEAT, prefix: str = PREFIX
+    ) -> None:
+        self._heartbeat, self._prefix = heartbeat, prefix
         self._transport = oslo_messaging.get_rpc_transport(_messaging_conf(conf), url=url)
         self._client = oslo_messaging.get_rpc_client(
             self._transport, oslo_messaging.Target(exchange=PREFIX, version="1.0")
@@ -96,7 +101,7 @@ class OsloBus:
 
     def _call_once(self, target: Target, message: bytes, timeout: float) -> bytes:
         client = self._client.prepare(
-            topic=_topic(target.topic),
+            topic=self._topic(target.topic),
             server=target.host,
             timeout=timeout,
             call_monitor_timeout=int(self._heartbeat) if timeout > self._heartbeat else None,
@@ -133,10 +138,13 @@ class OsloBus:
             with self._lock:
                 self._connecting = False
 
+    def _topic(self, topic: str) -> str:
+        return f"{self._prefix}.{topic}"
+
     def cast(self, target: Target, message: bytes) -> None:
         """Send and go on. What the broker does not take is lost and logged."""
         client = self._client.prepare(
-            topic=_topic(target.topic),
+            topic=self._topic(target.topic),
             server=None if target.fanout else target.host,
             fanout=target.fanout,
             retry=CAST_TRIES,
@@ -150,7 +158,7 @@ class OsloBus:
         """Answer for the topic with up to ``workers`` threads. The function answered takes no more messages."""
         server = oslo_messaging.get_rpc_server(
             self._transport,
-            oslo_messaging.Target(exchange=PREFIX, topic=_topic(topic), server=host, version="1.0"),
+            oslo_messaging.Target(exchange=PREFIX, topic=self._topic(topic), server=host, version="1.0"),
             [_Endpoint(handler)],
             access_policy=oslo_messaging.ExplicitRPCAccessPolicy,
         )
@@ -208,10 +216,6 @@ def _cancel_consumers(server: Any) -> None:
     operations.do(cancel)
     listener.conn.stop_consuming()  # ends the wait for the next message
     done.wait(CANCEL_SECONDS)
-
-
-def _topic(topic: str) -> str:
-    return f"{PREFIX}.{topic}"
 
 
 def _messaging_conf(conf: config.Conf) -> config.Conf:

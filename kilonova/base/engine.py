@@ -40,7 +40,7 @@ from kilonova.base.flow import (
     plan,
     values_of,
 )
-from kilonova.base.journal import Journal, Stale
+from kilonova.base.journal import Journal, Stale, event_of
 
 LOG = log.of(__name__)
 
@@ -151,6 +151,16 @@ class Engine:
         if place >= len(steps) or steps[place] not in self._awaited(self._flows[run.flow], events, undo=False):
             return None
         return steps[place].task
+
+    def knows(self, report: Report) -> bool:
+        """Whether just this is journaled already: its sender did not hear the answer, and says it again."""
+        run, events = self._journal.read(report.run)
+        attempt, since = current_attempt(events)
+        last = next((event for event in reversed(since) if event.step == report.step), None)
+        said = event_of(report, at=self._clock())
+        if run.status is not Status.RUNNING or attempt != report.attempt or last is None:
+            return False
+        return (last.what, last.host) == (said.what, said.host)
 
     def _fitting(self, report: Report, run: Run, events: Sequence[Event]) -> Report:
         """A report whose output the flow's state cannot hold is one of a failure: journaled, it would stop the run."""

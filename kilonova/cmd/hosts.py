@@ -27,7 +27,7 @@ def hosts(site: Site, names: Sequence[tuple[str, str]], *, driver: str) -> list[
     )
     cell_of = dict(names)
     found = [
-        ComputeHost(name, made, bus=site.buses.cell(cell_of[name]), shared=shared)
+        ComputeHost(name, made, bus=site.buses.cell(cell_of[name]) if cell_of[name] else site.cell_bus, shared=shared)
         for name, made in _drivers(site, list(cell_of), driver=driver)
     ]
     return [compute_service(found, shared)]

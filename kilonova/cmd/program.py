@@ -49,10 +49,10 @@ def program(name: str, services: Callable[[Site], Sequence[Service]], help_text:
     def run(files: tuple[Path, ...]) -> None:
         try:
             site = read_site(files, service=name)
-            found = services(site)
+            status = run_forever(services(site))
         except (config.BadConfig, Fault, OSError) as error:
             raise click.ClickException(str(error)) from None
-        end(site, run_forever(found))
+        end(site, status)
 
     return run
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 LOG = log.of(__name__)
 
 LOCAL = "local:"
+API_PREFIX = "kilonova-api"
 SCHEDULING_SECONDS = 60.0
 CLOSING_SECONDS = 30.0
 
@@ -86,15 +87,29 @@ class Site:
 
     @functools.cached_property
     def buses(self) -> Buses:
-        """The buses. The one of a cell is where its mapping says."""
-        url = self.process.transport_url or "rabbit://"
-        if url.startswith(LOCAL):
+        """The buses. The one of a cell is where its mapping says.
+
+        Queues of the API's bus bear a name of their own: on a small site a cell may share its virtual host.
+        """
+        if self._transport_url.startswith(LOCAL):
             return Buses(LocalBus(), lambda uuid: LocalBus())
         from kilonova.base.bus_oslo import OsloBus
 
         return Buses(
-            OsloBus(self.conf, url=url), lambda uuid: OsloBus(self.conf, url=self.cells.get(uuid).transport_url)
+            OsloBus(self.conf, url=self._transport_url, prefix=API_PREFIX),
+            lambda uuid: OsloBus(self.conf, url=self.cells.get(uuid).transport_url),
         )
+
+    @functools.cached_property
+    def cell_bus(self) -> Bus:
+        """For a host: the bus of its cell, which is all that it knows of the cell."""
+        from kilonova.base.bus_oslo import OsloBus
+
+        return OsloBus(self.conf, url=self._transport_url)
+
+    @property
+    def _transport_url(self) -> str:
+        return self.process.transport_url or "rabbit://"
 
     @functools.cached_property
     def neighbours(self) -> Neighbours:
@@ -151,9 +166,8 @@ class Site:
     def close(self) -> None:
         """End the timers and leave the brokers, which waits for the calls being answered, but not for ever."""
         self.timers.close(CLOSING_SECONDS / 3)
-        if "buses" not in vars(self):
-            return
-        thread = threading.Thread(target=self.buses.close, name="closing", daemon=True)
+        opened = [bus for name, bus in vars(self).items() if name in ("buses", "cell_bus")]
+        thread = threading.Thread(target=lambda: [bus.close() for bus in opened], name="closing", daemon=True)
         thread.start()
         thread.join(CLOSING_SECONDS)
         if thread.is_alive():

@@ -35,6 +35,8 @@ LOG = log.of(__name__)
 
 BINARY = "nova-compute"
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+ANSWER_SECONDS = 15.0
+"""A conductor that dies over a question leaves it unanswered: it is asked again, of another one."""
 
 
 class Shared:
@@ -65,7 +67,7 @@ class ComputeHost:
 
     def __init__(self, host: str, driver: Driver, *, bus: Bus, shared: Shared) -> None:
         self.host, self.driver, self._bus, self._shared = host, driver, bus, shared
-        self._conductor = client(Conductor, bus)
+        self._conductor = client(Conductor, bus, timeout=ANSWER_SECONDS)
         self.ready = threading.Event()
         self._powers: dict[str, int] = {}
         self._stop_serving: Any = None

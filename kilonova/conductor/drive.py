@@ -77,13 +77,14 @@ class Driver:
 
     def report(self, report: Report) -> bool:
         """Journal what a host says, then drive the run on."""
+        engine = self.engine(report.where)
         try:
-            accepted = self.engine(report.where).report(report)
+            if engine.report(report):
+                self.wake(report.run, report.where)
+                return True
+            return engine.knows(report)
         except NotFound:
             return False
-        if accepted:
-            self.wake(report.run, report.where)
-        return accepted
 
     def sweep(self) -> None:
         """Queue every run that nobody drives and that is due."""

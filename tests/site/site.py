@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +28,7 @@ T = TypeVar("T")
 BIN = Path(sys.executable).parent
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operators-guide.md"
 DOWN_SECONDS = 4
+CELLLESS = ("nova_api", "nova_cell0")
 
 
 def wait_for(look: Callable[[], T], *, what: str, seconds: float = 60.0, every: float = 0.1) -> T:
@@ -113,11 +114,12 @@ class Site:
     """The programs of a site, and clients of it. ``databases``: where each of nova_api, nova_cell0... is."""
 
     def __init__(
-        self, folder: Path, neighbours: Neighbours, broker: RabbitMQ, databases: dict[str, Database], *, name: str
+        self, folder: Path, neighbours: Neighbours, broker: RabbitMQ, databases: Mapping[str, Database], *, name: str
     ) -> None:
         self.folder, self.neighbours, self.broker, self.name = folder, neighbours, broker, name
         self.urls = {key: server.create_database(f"{name}_{key}") for key, server in databases.items()}
-        self.cells = sorted(key.removeprefix("nova_") for key in databases if key not in ("nova_api", "nova_cell0"))
+        self.cells = sorted(key.removeprefix("nova_") for key in databases if key not in ("nova", *CELLLESS))
+        self.port = neighbours.ports.nova
         self.programs: dict[str, Program] = {}
         self._etc = folder / "etc"
         self._etc.mkdir(parents=True)
@@ -157,6 +159,11 @@ class Site:
     def conf(self, *names: str) -> list[str]:
         """The options that name files."""
         return [part for name in names for part in ("--config-file", str(self._etc / name))]
+
+    def rewrite(self, name: str, change: Callable[[str], str]) -> None:
+        """Change a configuration file."""
+        path = self._etc / name
+        path.write_text(change(path.read_text()))
 
     def manage(self, *arguments: str, files: Sequence[str] = ("controller.conf",)) -> str:
         """Run nova-manage; its output. It must succeed."""
@@ -247,4 +254,5 @@ class Site:
             region_name=how["region_name"],
             compute_default_microversion="2.96",
             load_yaml_config=False,
+            compute_endpoint_override=f"http://127.0.0.1:{self.port}/v2.1",
         )
