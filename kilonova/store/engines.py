@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sqlite3
 from typing import Any, NamedTuple
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+
+from kilonova.store.expressions import compiled
 
 _DRIVERS = {
     "sqlite": "sqlite+pysqlite",
@@ -135,4 +136,4 @@ def _matches(pattern: str, value: object) -> bool | None:
     """SQLite's ``value REGEXP pattern``, with the rules that ``patterns.matches`` gives the other databases."""
     if value is None:
         return None
-    return re.search(pattern, str(value), re.IGNORECASE | re.MULTILINE) is not None
+    return compiled(pattern).search(str(value)) is not None

@@ -16,6 +16,7 @@ from sqlalchemy import Boolean, Column, ColumnElement, Integer, Select, and_, ex
 from kilonova.core.network import Nic
 from kilonova.core.server import Server
 from kilonova.store import patterns
+from kilonova.store.expressions import compiled
 from kilonova.store.schema_cell import instances, tags
 from kilonova.store.session import Tx
 from kilonova.store.types import Time
@@ -249,4 +250,4 @@ def _has(server: Server, name: str, values: list[str]) -> bool:
         if value is None:
             return "" in values
         return value in [_typed(column, text) for text in values]
-    return value is not None and any(patterns.compiled(text).search(value) for text in values)
+    return value is not None and any(compiled(text).search(value) for text in values)
