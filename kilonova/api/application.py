@@ -280,7 +280,9 @@ def _content(req: falcon.Request, most: int) -> bytes | None:
     """The request's body; None when it is larger than ``most`` bytes."""
     if (req.content_length or 0) > most:
         return None
-    content: bytes = req.bounded_stream.read(most + 1)
+    # A server that took the body in chunks knows its end, but not its length.
+    stream = req.stream if req.env.get("wsgi.input_terminated") else req.bounded_stream
+    content: bytes = stream.read(most + 1)
     return content if len(content) <= most else None
 
 

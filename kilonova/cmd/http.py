@@ -5,23 +5,29 @@ Large sites put any WSGI server in front of ``kilonova.wsgi.compute:application`
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from cheroot import wsgi
+from cheroot import errors, wsgi
 
 from kilonova.base import log
 
 LOG = log.of(__name__)
 
+HEADERS = 64 << 10
+"""Bytes of a request's line and headers: room for a long token and a long query."""
+BODY = 1 << 20
+"""Bytes of a body that are taken in at all. Applications refuse much smaller ones, with a better text."""
+
 
 def serve(
-    application: Any, address: tuple[str, int] | str, *, name: str, threads: int = 10, limit: int = 0
+    application: Any, address: tuple[str, int] | str, *, name: str, threads: int = 10, limit: int = BODY
 ) -> Callable[[], None]:
     """Listen on (host, port) or a unix socket's path, answer in ``threads``; returns the function that stops it.
 
-    OSError when the address is taken. ``limit``: bytes of a request's body, 0 for none.
+    OSError when the address is taken. ``limit``: bytes of a request's body.
     """
     leaving = threading.Event()
     server = wsgi.Server(
@@ -33,7 +39,8 @@ def serve(
         shutdown_timeout=30,
         server_name=name,
     )
-    server.max_request_body_size = limit
+    server.max_request_header_size, server.max_request_body_size = HEADERS, limit
+    server.gateway = _Gateway
     vars(server)["error_log"] = _log_error
     server.prepare()
     thread = threading.Thread(target=server.serve, name=f"{name}-http", daemon=True)
@@ -46,6 +53,35 @@ def serve(
         thread.join(35)
 
     return stop
+
+
+class _Gateway(wsgi.Gateway_10):
+    """A request on its way to the application. A body in chunks is read first, all of it: the application then knows
+    its length, and nothing of it can be left over and be taken for the next request of the connection."""
+
+    def respond(self) -> None:
+        """Call the application."""
+        if not self.req.chunked_read or self._take_in():
+            super().respond()
+
+    def _take_in(self) -> bool:
+        body = self.req.rfile
+        try:
+            content = body.read()
+            for _ in body.read_trailer_lines():
+                pass
+        except ValueError:
+            return self._refuse("400 Bad Request", "Malformed chunks of a request body.")
+        except (errors.MaxSizeExceeded, OSError):
+            return self._refuse("413 Request Entity Too Large", "The request body is too large.")
+        self.env.update({"CONTENT_LENGTH": str(len(content)), "wsgi.input": io.BytesIO(content)})
+        del self.env["wsgi.input_terminated"]
+        return True
+
+    def _refuse(self, status: str, text: str) -> bool:
+        self.req.simple_response(status, text)
+        self.req.sent_headers = self.req.close_connection = True
+        return False
 
 
 def _turning_away(application: Any, leaving: threading.Event) -> Any:
