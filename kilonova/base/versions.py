@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-_FORM = re.compile(r"([1-9]\d*)\.([1-9]\d*|0)")
+_FORM = re.compile(r"([1-9]\d{0,19})\.([1-9]\d{0,19}|0)", re.ASCII)
 
 
 class Version(NamedTuple):
