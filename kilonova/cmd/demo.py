@@ -15,6 +15,8 @@ from kilonova.cmd.settings import default_state
 READY = "guest: READY"
 CONSOLE_SECONDS = 240.0
 LINES = 14
+PROGRAM = (sys.executable, "-P", "-m", "kilonova.cmd.kilonova")
+"""This command for a child process; -P: a folder called kilonova where the user stands is not the package."""
 
 
 def built_image() -> Path | None:
@@ -65,10 +67,9 @@ offset_option = click.option(
 def demo(state_dir: Path, driver: str, port_offset: int, name: str) -> None:
     """Bring a cloud up, boot a server in it, show its console log."""
     state = state_dir.absolute()
-    up = [sys.executable, "-m", "kilonova.cmd.kilonova", "up", "--detach", "--state-dir", str(state)]
     if not _answers(state):
-        done = subprocess.run([*up, "--driver", driver, "--port-offset", str(port_offset)], check=False)
-        if done.returncode:
+        words = ["--state-dir", str(state), "--driver", driver, "--port-offset", str(port_offset)]
+        if subprocess.run([*PROGRAM, "up", "--detach", *words], check=False).returncode:
             raise click.ClickException("the cloud did not come up")
     client = Client(state)
     _boot(client, state, name)
@@ -124,6 +125,7 @@ def _next_commands(client: Client, state: Path, name: str) -> str:
     return "\n".join(
         [
             "go on with:",
+            f"  export PATH={Path(sys.executable).parent}:$PATH",
             f"  export OS_CLIENT_CONFIG_FILE={state / 'clouds.yaml'} OS_CLOUD=kilonova-demo",
             f"  ssh -i {state / 'demo_key'} guest@{fixed[0]}",
             f"  openstack server delete --wait {name}",

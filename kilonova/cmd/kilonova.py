@@ -15,7 +15,6 @@ import click
 from kilonova.base import log
 from kilonova.cmd import demo, guests, told
 from kilonova.cmd.settings import Layout, default_state
-from kilonova.embedded.failures import EmbeddedError
 from kilonova.embedded.ports import Ports
 
 state_option = click.option(
@@ -46,9 +45,12 @@ def up(
     state_dir: Path, driver: str, hosts: int, cells: int, port_offset: int, image: Path | None, detach: bool
 ) -> None:
     """Bring the cloud up; the data of an earlier time is taken up again."""
-    if detach:
-        sys.exit(_detached(state_dir))
-    sys.exit(_run(state_dir, driver, hosts=hosts, cells=cells, port_offset=port_offset, image=image))
+    with told.plain_errors():
+        if detach:
+            code = _detached(state_dir)
+        else:
+            code = _run(state_dir, driver, hosts=hosts, cells=cells, port_offset=port_offset, image=image)
+    sys.exit(code)
 
 
 def _run(state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: int, image: Path | None) -> int:
@@ -60,15 +62,11 @@ def _run(state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: i
     told_to_stop: queue.SimpleQueue[int] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda n, _: told_to_stop.put(n))
-    try:
-        wishes = Wishes(state_dir, driver, hosts, cells, port_offset, image or demo.built_image())
-        cloud = Cloud(wishes, say=click.echo)
-        told.claim(cloud.layout)
-        cloud.start()
-        told.claim(cloud.layout, hypervisor=cloud.hypervisor)
-    except (EmbeddedError, OSError, ValueError, RuntimeError) as error:
-        click.echo(f"kilonova: {error}", err=True)
-        return 1
+    wishes = Wishes(state_dir, driver, hosts, cells, port_offset, image or demo.built_image())
+    cloud = Cloud(wishes, say=click.echo)
+    told.claim(cloud.layout)
+    cloud.start()
+    told.claim(cloud.layout, hypervisor=cloud.hypervisor)
     click.echo(f"clouds.yaml: {cloud.layout.clouds} (clouds kilonova, kilonova-demo)")
     click.echo(f"ready after {time.monotonic() - begun:.1f} s")
     sys.stdout.flush()
@@ -80,9 +78,10 @@ def _run(state_dir: Path, driver: str, *, hosts: int, cells: int, port_offset: i
 
 def _detached(state_dir: Path) -> int:
     """Run the same command without --detach in a session of its own; return once it says it is ready."""
+    told.check_unclaimed(Layout(state_dir.absolute(), Ports()))
     (state_dir / "logs").mkdir(parents=True, exist_ok=True)
     output = state_dir / "logs" / "up.out"
-    command = [sys.executable, "-m", "kilonova.cmd.kilonova", *(a for a in sys.argv[1:] if a != "--detach")]
+    command = [*demo.PROGRAM, *(a for a in sys.argv[1:] if a != "--detach")]
     with output.open("w") as file:
         child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
@@ -107,23 +106,29 @@ def _detached(state_dir: Path) -> int:
 def down(state_dir: Path, wipe: bool) -> None:
     """End the cloud: everything that ``up`` started."""
     layout = Layout(state_dir.absolute(), Ports())
-    ended = told.end(layout)
-    click.echo("ended" if ended else "nothing was running")
-    if wipe or not ended:
-        for text in guests.clear(layout, wipe=wipe):
-            click.echo(text)
-    if wipe and state_dir.exists():
-        if not (state_dir / "etc").is_dir() and any(state_dir.iterdir()):
-            raise click.ClickException(f"{state_dir} does not look like a state directory: nothing was removed")
-        shutil.rmtree(state_dir)
-        click.echo(f"removed {state_dir}")
+    with told.plain_errors():
+        ended = told.end(layout)
+        click.echo("ended" if ended else "nothing was running")
+        if wipe or not ended:
+            for text in guests.clear(layout, wipe=wipe):
+                click.echo(text)
+        if wipe and state_dir.exists():
+            _remove(state_dir)
+
+
+def _remove(state_dir: Path) -> None:
+    if not (state_dir / "etc").is_dir() and any(state_dir.iterdir()):
+        raise click.ClickException(f"{state_dir} does not look like a state directory: nothing was removed")
+    shutil.rmtree(state_dir)
+    click.echo(f"removed {state_dir}")
 
 
 @main.command()
 @state_option
 def status(state_dir: Path) -> None:
     """Each part: its port, its health, its memory."""
-    found = told.status(Layout(state_dir.absolute(), Ports()))
+    with told.plain_errors():
+        found = told.status(Layout(state_dir.absolute(), Ports()))
     click.echo(found.text)
     sys.exit(0 if found.healthy else 1)
 
@@ -134,7 +139,7 @@ def status(state_dir: Path) -> None:
 @click.option("--os-cloud", default="kilonova", show_default=True, help="Whose clouds.yaml entry asks.")
 def why(server: str, state_dir: Path, os_cloud: str) -> None:
     """How the host of SERVER (name or id) was chosen, or why there was none."""
-    with told.plain_errors():
+    with told.client_errors():
         click.echo(told.why(told.connection(state_dir, os_cloud), server))
 
 
@@ -144,7 +149,7 @@ def why(server: str, state_dir: Path, os_cloud: str) -> None:
 @click.option("--os-cloud", default="kilonova", show_default=True, help="Whose clouds.yaml entry asks.")
 def trace(subject: str, state_dir: Path, os_cloud: str) -> None:
     """The time line of a server (name or id) or of a request (req-…)."""
-    with told.plain_errors():
+    with told.client_errors():
         click.echo(told.trace(told.connection(state_dir, os_cloud), subject))
 
 

@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import click
 import msgspec
 
+from kilonova.base.errors import Fault
 from kilonova.cmd.settings import Layout
+from kilonova.embedded.failures import EmbeddedError
 from kilonova.embedded.neighbours import Neighbours
 from kilonova.embedded.ports import Ports
 from kilonova.embedded.processes import resident_mib, start_time
@@ -44,11 +46,16 @@ def _read(layout: Layout) -> Claim | None:
     return found if found.alive() else None
 
 
-def claim(layout: Layout, *, hypervisor: str = "") -> None:
-    """Write down that this process runs the cloud, on which hypervisor; RuntimeError when another one does."""
+def check_unclaimed(layout: Layout) -> None:
+    """RuntimeError when another process runs the cloud."""
     other = _read(layout)
     if other is not None and other.pid != os.getpid():
         raise RuntimeError(f"the cloud of {layout.state} runs already, as process {other.pid}")
+
+
+def claim(layout: Layout, *, hypervisor: str = "") -> None:
+    """Write down that this process runs the cloud, on which hypervisor; RuntimeError when another one does."""
+    check_unclaimed(layout)
     layout.pid_file.parent.mkdir(parents=True, exist_ok=True)
     offset = layout.ports.nova - Ports().nova
     mine = Claim(os.getpid(), start_time(os.getpid()) or 0, offset, hypervisor)
@@ -61,11 +68,14 @@ def release(layout: Layout) -> None:
 
 
 def end(layout: Layout) -> bool:
-    """Tell the cloud's process to stop and wait until it has; False when none ran."""
+    """Tell the cloud's process to stop and wait until it has; False when none ran, RuntimeError when it is not ours."""
     found = _read(layout)
     if found is None:
         return False
-    os.kill(found.pid, signal.SIGTERM)
+    try:
+        os.kill(found.pid, signal.SIGTERM)
+    except PermissionError:
+        raise RuntimeError(f"the cloud of {layout.state} runs as process {found.pid} of another user") from None
     deadline = time.monotonic() + GRACE
     while found.alive():
         if time.monotonic() > deadline:
@@ -87,7 +97,7 @@ def status(layout: Layout) -> Status:
     """A table of all parts."""
     found = _read(layout)
     if found is None:
-        return Status(f"no cloud runs in {layout.state}", False)
+        return Status(_not_running(layout.state), False)
     layout = Layout(layout.state, Ports.moved(found.port_offset))
     healthy = is_healthy(layout.ports.nova, "/", 5.0)
     rows = [
@@ -112,6 +122,10 @@ def status(layout: Layout) -> Status:
     return Status(table(("part", "port", "health", "memory", "pid", "note"), rows), healthy)
 
 
+def _not_running(state: Path) -> str:
+    return f"no cloud runs in {state}: `kilonova up` starts one, --state-dir names another"
+
+
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Columns aligned."""
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
@@ -123,22 +137,38 @@ def connection(state_dir: Path, cloud: str) -> Any:
     """An openstacksdk connection to the cloud of the state directory (or of the user's own clouds.yaml)."""
     import openstack
 
-    own = state_dir / "clouds.yaml"
+    own = state_dir.absolute() / "clouds.yaml"
+    if own.exists():
+        own.read_bytes()
+        if _read(Layout(own.parent, Ports())) is None:
+            raise click.ClickException(_not_running(own.parent))
     config = openstack.config.OpenStackConfig(config_files=[str(own)] if own.exists() else None)
     if cloud not in config.get_cloud_names():
-        place = f"{own} has no cloud {cloud}" if own.exists() else f"no cloud was ever brought up in {state_dir}"
-        raise click.ClickException(f"{place}; --state-dir and --os-cloud name another one")
+        where = f"{own} has no cloud {cloud}" if own.exists() else _not_running(own.parent)
+        raise click.ClickException(where)
     return openstack.connection.Connection(config=config.get_one(cloud), compute_api_version="2.96")
 
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """What the client says goes to the user in one sentence."""
+    """What hinders goes to the user in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from None
+    except (EmbeddedError, ValueError, RuntimeError, Fault) as error:
+        raise click.ClickException(str(error)) from None
+
+
+@contextlib.contextmanager
+def client_errors() -> Iterator[None]:
+    """The same with what the client says."""
     from keystoneauth1.exceptions import ClientException
     from openstack.exceptions import SDKException
 
     try:
-        yield
+        with plain_errors():
+            yield
     except (SDKException, ClientException) as error:
         raise click.ClickException(str(error)) from None
 
@@ -160,7 +190,12 @@ def _reason(answer: Any) -> str:
 
 
 def _server_id(cloud: Any, name: str) -> str:
-    found = cloud.compute.find_server(name, ignore_missing=True, all_projects=True)
+    from openstack.exceptions import ForbiddenException
+
+    try:
+        found = cloud.compute.find_server(name, ignore_missing=True, all_projects=True)
+    except ForbiddenException:
+        found = cloud.compute.find_server(name, ignore_missing=True)
     if found is None:
         raise click.ClickException(f"no server is called {name}")
     return str(found.id)
