@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import shutil
 import signal
@@ -80,7 +81,8 @@ def _detached(state_dir: Path) -> int:
     """Run the same command without --detach in a session of its own; return once it says it is ready."""
     told.check_unclaimed(Layout(state_dir.absolute(), Ports()))
     (state_dir / "logs").mkdir(parents=True, exist_ok=True)
-    output = state_dir / "logs" / "up.out"
+    # A file of its own: another one may be starting at the same moment, and why this one ends is to be seen.
+    output = state_dir / "logs" / f"up-{os.getpid()}.out"
     command = [*demo.PROGRAM, *(a for a in sys.argv[1:] if a != "--detach")]
     with output.open("w") as file:
         child = subprocess.Popen(
@@ -92,10 +94,12 @@ def _detached(state_dir: Path) -> int:
         click.echo(text[shown:], nl=False)
         shown = len(text)
         if "\nready after" in text or text.startswith("ready after"):
+            output.replace(output.with_name("up.out"))
             return 0
         code = child.poll()
         if code is not None:
             click.echo(output.read_text()[shown:], nl=False)
+            output.unlink()
             return code or 1
         time.sleep(0.05)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import fcntl
 import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import click
 import msgspec
@@ -23,6 +24,8 @@ from kilonova.embedded.processes import resident_mib, start_time
 from kilonova.embedded.wire import is_healthy
 
 GRACE = 60.0
+
+_HELD: dict[Path, IO[str]] = {}
 
 
 class Claim(msgspec.Struct):
@@ -57,9 +60,26 @@ def claim(layout: Layout, *, hypervisor: str = "") -> None:
     """Write down that this process runs the cloud, on which hypervisor; RuntimeError when another one does."""
     check_unclaimed(layout)
     layout.pid_file.parent.mkdir(parents=True, exist_ok=True)
+    if not _hold(layout.pid_file.with_suffix(".lock")):
+        raise RuntimeError(f"the cloud of {layout.state} is run by another process already")
     offset = layout.ports.nova - Ports().nova
     mine = Claim(os.getpid(), start_time(os.getpid()) or 0, offset, hypervisor)
     layout.pid_file.write_bytes(msgspec.json.encode(mine))
+
+
+def _hold(path: Path) -> bool:
+    """Lock the file until this process ends; False when another process has it. Of two that start at the same moment,
+    each finds that nobody has claimed the cloud."""
+    if path in _HELD:
+        return True
+    file = path.open("a")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return False
+    _HELD[path] = file
+    return True
 
 
 def release(layout: Layout) -> None:
