@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -127,19 +128,23 @@ class Cloud:
         return compose.Site(config.load(files), timers=Timers(workers=8))
 
     def _start_services(self, site: compose.Site, driver: str) -> None:
-        # What an earlier process left unfinished is taken up at once: it would fail while the neighbours are not there.
+        # What an earlier process left unfinished would fail while the neighbours are not there, and find no host while
+        # none has joined: after more than a minute all of them count as down.
         self.neighbours.wait_ready()
-        for service in (compose.conductor(site), compose.scheduler(site)):
+        joined = threading.Event()
+        for service in (compose.conductor(site, ready=joined.is_set), compose.scheduler(site)):
             service.start()
             self._running.append(service)
+        for service in self._hosts(site, driver):
+            service.start()
+            self._running.append(service)
+        _await_joined(site, count=1 if driver == "libvirt" else self.wishes.hosts)
+        joined.set()
         self._serve(compose.api_application(site), ("127.0.0.1", self.layout.ports.nova), "nova-api", API_THREADS)
         metadata = compose.metadata_application(site, secret=self.neighbours.credentials.metadata_proxy_shared_secret)
         self._serve(metadata, ("127.0.0.1", self.layout.ports.metadata), "nova-metadata-api", 4)
         self.layout.metadata_socket.unlink(missing_ok=True)
         self._serve(metadata, str(self.layout.metadata_socket), "metadata-socket", 2)
-        for service in self._hosts(site, driver):
-            service.start()
-            self._running.append(service)
 
     def _hosts(self, site: compose.Site, driver: str) -> list[Service]:
         cells = [m.uuid for m in site.cells.all() if m.uuid != CELL0_UUID]
@@ -207,6 +212,16 @@ class Cloud:
             stop()
         self._stops.clear()
         self.neighbours.stop()
+
+
+def _await_joined(site: compose.Site, *, count: int, seconds: float = 60.0) -> None:
+    """Until so many hosts count as up; with fewer it goes on in the end, for they may join later."""
+    conductor, deadline = site.conductor(""), time.monotonic() + seconds
+    while len(conductor.host_states(marker="").all) < count:
+        if time.monotonic() > deadline:
+            LOG.warning("not all of %d hosts have joined within %.0f s", count, seconds)
+            return
+        time.sleep(0.1)
 
 
 def _say_each(texts: Iterable[str], say: Callable[[str], None]) -> None:

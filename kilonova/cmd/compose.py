@@ -99,8 +99,11 @@ def scheduler(site: Site) -> Service:
     return service
 
 
-def conductor(site: Site, *, cells: Iterable[str] | None = None) -> Service:
-    """nova-conductor: the super conductor ("") and those of the cells named (None: all, as they are now)."""
+def conductor(site: Site, *, cells: Iterable[str] | None = None, ready: Callable[[], bool] = lambda: True) -> Service:
+    """nova-conductor: the super conductor ("") and those of the cells named (None: all, as they are now).
+
+    Until ``ready`` it lets lie what an earlier process left unfinished.
+    """
     served = list(cells) if cells is not None else ["", *(m.uuid for m in site.cells.all() if m.uuid != CELL0_UUID)]
     service = Service("nova-conductor", workers=2, timers=site.timers)
     liveness: dict[str, Liveness] = {}
@@ -121,7 +124,7 @@ def conductor(site: Site, *, cells: Iterable[str] | None = None) -> Service:
         )
         answering.append(answers)
         service.serve(functools.partial(_serve_conductor, site, cell, answers))
-    service.every(1.0, driver.sweep, name="sweep", first=0.2)
+    service.every(1.0, lambda: driver.sweep() if ready() else None, name="sweep", first=0.2)
     days = config.read(ConductorOptions, site.conf).purge_deleted_days
     if days:
         service.every(3600.0, Purge(site.cells, days=days).run, name="purge", jitter=600.0)
