@@ -73,6 +73,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     ``task``: the task_state of the server from this step on.
     ``tries``: how often it is tried behind the pivot, and how often its undo is; failures of ``PASSING`` kinds do not
     count.
+    ``patience``: how often a conductor's step before the pivot is tried again after failures of ``PASSING`` kinds.
     ``skip_when_down``: a host that is down, or no host at all, is no failure: the step counts as done.
     """
 
@@ -87,6 +88,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     event: str | None = None
     task: str | None = None
     tries: int = 5
+    patience: int = 0
     skip_when_down: bool = False
 
 
@@ -224,9 +226,20 @@ def plan(flow: Flow, log: Sequence[Event]) -> Plan:
     _, events = current_attempt(log)
     last = {event.step: event.what for event in events}
     pivoted = flow.forward_only or any(s.pivot and last.get(s.name) is What.SUCCEEDED for s in flow.steps)
-    if not pivoted and any(what in _BROKEN for what in last.values()):
+    broken = {name for name, what in last.items() if what in _BROKEN}
+    if not pivoted and broken and not all(_may_pass(flow, events, last, name) for name in broken):
         return _plan_back(flow, events, last)
     return _plan_forward(flow, events, last)
+
+
+def _may_pass(flow: Flow, events: Sequence[Event], last: Mapping[str, What], name: str) -> bool:
+    """Whether a step before the pivot is tried once more, instead of the way back."""
+    step = next((s for s in flow.steps if s.name == name), None)
+    if step is None or step.at is not None or last[name] is not What.FAILED:
+        return False
+    failed = failures(events, step, What.FAILED)
+    error = failed[-1].error if failed else None
+    return error is not None and error.kind in PASSING and len(failed) <= step.patience
 
 
 def _plan_forward(flow: Flow, events: Sequence[Event], last: Mapping[str, What]) -> Plan:

@@ -7,11 +7,18 @@ Deleting a server that is still a build request races with handing it over. Both
 database tells who came first: when the user did, what was begun in the cell is taken back; when the hand-over did, the
 user's delete finds the server in its cell. A build never starts on a server that is deleted:
 its run is entered in the transaction that finds the server alive.
+
+A driver may die between any two writes, and a server may be deleted or changed there before the next one goes on. So
+each part looks at how far the server has come: it waits (enter it, take the request), it is taken (begin what follows),
+or it has no mapping any more (its delete took it: take back the row in the cell and the room).
 """
 
 from __future__ import annotations
 
+import datetime
+import functools
 import uuid
+from collections.abc import Callable
 
 import msgspec
 
@@ -27,6 +34,8 @@ from kilonova.store.cells import CELL0_UUID
 from kilonova.store.session import Tx
 
 LOG = log.of(__name__)
+PATIENCE = 3
+"""A Placement or a scheduler that is being restarted fails no boot: pauses of 1, 2 and 4 s, beside the client's own."""
 
 ANSWERS_LOST = 10
 """How often a question to the schedulers may get lost: each time costs a minute or so."""
@@ -44,8 +53,14 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 
 
 def choose_hosts(env: Env, state: ScheduleState) -> dict[str, object]:
-    """Claim room for every server that is still wanted: all or none."""
+    """Claim room for every server that is still wanted: all or none.
+
+    A try that died may have claimed for one whose delete had released its room just before.
+    """
     wanted = [s for s in state.servers if _build_request(env, s) is not None]
+    for server in state.servers:
+        if server not in wanted:
+            env.placement.release(server)
     if not wanted:
         return {"placed": [], "decision": None}
     request = _with_group_of_now(env, state.request)
@@ -105,68 +120,75 @@ def hand_over(env: Env, state: ScheduleState) -> None:
 
 def _hand_over_one(env: Env, state: ScheduleState, server: str, selections: list[Selection]) -> None:
     cell = selections[0].cell
-    db = env.cells.database(cell)
-    request = _build_request(env, server)
-    if request is not None:
-        request = _enter(env, request, selections[0])
-    if request is None and not _belongs_to(env, server, cell):
-        db.write(lambda tx: servers.hard_delete(tx, server))
+
+    def write(tx: Tx, request: BuildRequest) -> None:
+        servers.insert(tx, _in_cell(request.server, selections[0]), request.devices)
+
+    _enter(env, server, cell, write)
+    mapping = env.cells.mapping(server)
+    if mapping is None:
+        _take_back(env, server, cell)
+    elif mapping.queued_for_delete:
         env.placement.release(server)
-        return
-    _begin_build(env, server, cell, selections, request)
+    else:
+        _begin_build(env, server, cell, selections)
 
 
-def _enter(env: Env, request: BuildRequest, selection: Selection) -> BuildRequest | None:
-    """Enter the server in the cell and take its request; None when a delete has taken it first."""
-    record = _in_cell(request.server, selection)
-    cell = env.cells.database(selection.cell)
-    cell.write(lambda tx: servers.insert(tx, record, request.devices))
-    if not env.cells.api.write(lambda tx: _take(tx, request, selection.cell)):
-        return None
-    with env.cells.api.read() as tx:
-        newest = build_requests.kept(tx, request.server.uuid) or request
-    if newest.server != request.server:  # renamed, say, after it was read above and before it was taken
-        cell.write(lambda tx: _catch_up(tx, request.server, newest.server))
-    return newest
+def _take_back(env: Env, server: str, cell: str) -> None:
+    """Its delete took the request: what was entered in the cell meanwhile is nobody's."""
+    env.cells.database(cell).write(lambda tx: servers.hard_delete(tx, server))
+    env.placement.release(server)
 
 
-def _catch_up(tx: Tx, entered: Server, newest: Server) -> None:
-    beside = {"metadata", "tags"}
-    names = [name for name in Server.__struct_fields__ if getattr(entered, name) != getattr(newest, name)]
-    changes = {name: getattr(newest, name) for name in names if name not in beside}
-    if changes:
-        servers.update(tx, newest.uuid, **changes)
-    if "metadata" in names:
-        servers.replace_metadata(tx, newest.uuid, newest.metadata)
-    if "tags" in names:
-        servers.replace_tags(tx, newest.uuid, newest.tags)
+class _Changed(Exception):
+    """The user has changed the server since it was read."""
+
+
+def _enter(env: Env, server: str, cell: str, write: Callable[[Tx, BuildRequest], None]) -> None:
+    """Enter the server in a cell, and take its request just as it was entered, unless it is taken already.
+
+    A row that is there already was left by a driver that died, or is out of date: it is written anew. One that has a
+    run in its cell is further on than this driver knows, who has slept, and stays.
+    """
+
+    def anew(tx: Tx, request: BuildRequest) -> None:
+        if not runs.runs(tx, subject=server, limit=1):
+            servers.hard_delete(tx, server)
+            write(tx, request)
+
+    while (request := _build_request(env, server)) is not None:
+        env.cells.database(cell).write(functools.partial(anew, request=request))
+        try:
+            env.cells.api.write(functools.partial(_take, request=request, cell=cell))
+            return
+        except _Changed:
+            continue
 
 
 def _in_cell(server: Server, selection: Selection) -> Server:
     return msgspec.structs.replace(server, availability_zone=selection.availability_zone or server.availability_zone)
 
 
-def _take(tx: Tx, request: BuildRequest, cell: str) -> bool:
-    """Whether the build request was there to be taken; then the mapping points to the cell."""
-    if not build_requests.delete(tx, request.server.uuid):
-        return False
-    instance_mappings.set_cell(tx, request.server.uuid, cell)
-    return True
+def _take(tx: Tx, request: BuildRequest, cell: str) -> None:
+    """Take the build request and point the mapping to the cell; nothing when somebody has taken it already."""
+    server = request.server.uuid
+    if build_requests.delete(tx, server):
+        if build_requests.kept(tx, server) != request:
+            raise _Changed
+        instance_mappings.set_cell(tx, server, cell)
 
 
-def _belongs_to(env: Env, server: str, cell: str) -> bool:
-    mapping = env.cells.mapping(server)
-    return mapping is not None and mapping.cell == cell and not mapping.queued_for_delete
+def _kept(env: Env, server: str) -> BuildRequest | None:
+    with env.cells.api.read() as tx:
+        return build_requests.kept(tx, server)
 
 
-def _begin_build(env: Env, server: str, cell: str, selections: list[Selection], request: BuildRequest | None) -> None:
-    """Start the cell's run. Its parameters stand in this run's journal too: a repeat after a crash finds them there."""
+def _begin_build(env: Env, server: str, cell: str, selections: list[Selection]) -> None:
+    """Start the cell's run. What it needs is kept until it has begun: a repeat after a crash finds it there."""
+    request = _kept(env, server)
     if request is None:
-        with env.cells.api.read() as tx:
-            request = build_requests.kept(tx, server)
-        if request is None:
-            return  # the run was begun before, and what it needed is forgotten
-    run_id = str(uuid.uuid5(uuid.UUID(env.run.id), server))
+        return  # the run was begun before, and what it needed is forgotten
+    run_id = _child(env.run, server)
     values = {
         "networks": request.networks,
         "devices": request.devices,
@@ -177,7 +199,7 @@ def _begin_build(env: Env, server: str, cell: str, selections: list[Selection], 
 
     def start(tx: Tx) -> bool:
         try:
-            alive = servers.get(tx, server)
+            alive = servers.get(tx, server, lock=True)
         except ServerNotFound:
             return False
         guest = Guest(server=alive, admin_password=request.admin_password, files=request.files)
@@ -192,15 +214,21 @@ def _begin_build(env: Env, server: str, cell: str, selections: list[Selection], 
     if not started:
         env.placement.release(server)
         return
-    _forget_request(env, server, request)
+    _forget_request(env, server, cell, request)
     env.wake(run_id, cell)
 
 
-def _forget_request(env: Env, server: str, request: BuildRequest) -> None:
-    """The build's own journal holds all it needs now; what it asked of hosts is kept for its moves."""
+def _forget_request(env: Env, server: str, cell: str, request: BuildRequest) -> None:
+    """The build's own journal holds all it needs now; what it asked of hosts is kept for its moves.
+
+    A delete that has come and gone meanwhile wants nothing kept; the mapping, written first by both, is their lock.
+    """
 
     def write(tx: Tx) -> None:
-        request_specs.put(tx, server, request.request)
+        instance_mappings.set_cell(tx, server, cell)
+        mapping = instance_mappings.get(tx, server)
+        if mapping is not None and not mapping.queued_for_delete:
+            request_specs.put(tx, server, request.request)
         build_requests.forget(tx, server)
 
     env.cells.api.write(write)
@@ -226,18 +254,30 @@ def _build_request(env: Env, server: str) -> BuildRequest | None:
 def bury(env: Env, state: ScheduleState, error: ErrorRecord) -> None:
     """Servers that found no host become instances of cell0, in ERROR, with the reason."""
     for server in state.servers:
-        request = _build_request(env, server)
-        if request is not None:
-            _bury_one(env, request, error)
+        _bury_one(env, server, error)
 
 
-def _bury_one(env: Env, request: BuildRequest, error: ErrorRecord) -> None:
-    cell0 = env.cells.database(CELL0_UUID)
-    server, now = request.server.uuid, env.now()
-    dead = msgspec.structs.replace(request.server, vm_state="error", task_state=None, updated_at=now)
+def _bury_one(env: Env, server: str, error: ErrorRecord) -> None:
+    now = env.now()
+
+    def write(tx: Tx, request: BuildRequest) -> None:
+        dead = msgspec.structs.replace(request.server, vm_state="error", task_state=None, updated_at=now)
+        servers.insert(tx, dead, request.devices)
+        servers.add_fault(tx, fault_of_record(server, error, at=now))
+
+    _enter(env, server, CELL0_UUID, write)
+    if env.cells.mapping(server) is None:
+        _take_back(env, server, CELL0_UUID)
+    elif _kept(env, server) is not None:
+        env.cells.database(CELL0_UUID).write(lambda tx: _record_burial(tx, env, server, error, at=now))
+    env.cells.api.write(lambda tx: build_requests.forget(tx, server))
+
+
+def _record_burial(tx: Tx, env: Env, server: str, error: ErrorRecord, *, at: datetime.datetime) -> None:
+    """The create among the server's actions, which has failed."""
     run = _run_like(
         env.run,
-        id=str(uuid.uuid5(uuid.UUID(env.run.id), server)),
+        id=_child(env.run, server),
         flow="build",
         subject=server,
         state={},
@@ -245,24 +285,19 @@ def _bury_one(env: Env, request: BuildRequest, error: ErrorRecord) -> None:
         status=Status.UNDONE,
         exclusive=False,
         error=error,
-        finished_at=now,
+        finished_at=at,
     )
     name = "conductor_schedule_and_build_instances"
     events = [
         Event(step="choose_hosts", what=What.STARTED, at=env.run.created_at, public=name),
-        Event(step="choose_hosts", what=What.FAILED, at=now, public=name, error=error),
+        Event(step="choose_hosts", what=What.FAILED, at=at, public=name, error=error),
     ]
+    runs.record(tx, run, events)
 
-    def write(tx: Tx) -> None:
-        servers.insert(tx, dead, request.devices)
-        servers.add_fault(tx, fault_of_record(server, error, at=now))
-        runs.record(tx, run, events)
 
-    cell0.write(write)
-    taken = env.cells.api.write(lambda tx: _take(tx, request, CELL0_UUID))
-    if not taken and not _belongs_to(env, server, CELL0_UUID):
-        cell0.write(lambda tx: servers.hard_delete(tx, server))
-    env.cells.api.write(lambda tx: build_requests.forget(tx, server))
+def _child(run: Run, server: str) -> str:
+    """The id of the build of one server: the same after every repeat."""
+    return str(uuid.uuid5(uuid.UUID(run.id), server))
 
 
 def ask_again(state: ScheduleState, error: ErrorRecord) -> dict[str, object] | None:
@@ -275,7 +310,7 @@ SCHEDULE = Flow(
     name="schedule",
     state=ScheduleState,
     steps=(
-        Step(name="choose_hosts", do=choose_hosts, undo=release_claims),
+        Step(name="choose_hosts", do=choose_hosts, undo=release_claims, patience=PATIENCE),
         Step(name="commit", do=commit, pivot=True),
         Step(name="hand_over", do=hand_over, tries=PERSIST),
     ),

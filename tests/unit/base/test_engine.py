@@ -160,6 +160,31 @@ def test_what_passes_by_itself_leaves_nothing_stuck(name: str) -> None:
     assert play.world.picture() == play.before
 
 
+class AwayAhead(Faults):
+    """Whoever a step needs is away for its first tries."""
+
+    def __init__(self, step: str, times: int) -> None:
+        self.name, self.left = step, times
+
+    def step(self, name: str, *, undo: bool, when: str) -> None:
+        if not undo and (name, when) == (self.name, "before") and self.left:
+            self.left -= 1
+            raise NeighbourUnavailable(neighbour="placement", reason="it is away")
+
+
+@pytest.mark.parametrize("times, end", [(2, Status.DONE), (3, Status.UNDONE)])
+def test_a_patient_step_is_tried_again_before_the_pivot(times: int, end: Status) -> None:
+    play = stage(msgspec.structs.replace(changed("claim", patience=2), again=None), AwayAhead("claim", times))
+    assert play.play().status is end
+    assert whats(play, "claim").count("failed") == times
+
+
+def test_patience_is_for_what_passes_by_itself() -> None:
+    flow = msgspec.structs.replace(changed("claim", patience=2), again=None)
+    play = stage(flow, Failing("claim", when="before", times=1))
+    assert play.play().status is Status.UNDONE
+
+
 def test_secrets_are_wiped_at_the_end() -> None:
     play = stage(msgspec.structs.replace(MOVE, secrets=frozenset({"server", "room"})))
     run = play.play()
