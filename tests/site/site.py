@@ -222,24 +222,17 @@ class Site:
         wait_for(lambda: not self.down(), what=f"all programs of {self.folder} are up", seconds=seconds)
 
     def restart(self, programs: Sequence[Program]) -> None:
-        """End them all, and start them again with their commands of now."""
+        """Kill them all, and start them again with their commands of now."""
         for program in programs:
-            program.tell(signal.SIGTERM)
-        assert [program.wait() for program in programs] == [0] * len(programs)
+            program.kill()
         for program in programs:
             program.start()
         self.await_up(60)
 
     def stop(self) -> None:
-        """End all; hosts first, so that they can say that they leave."""
-        running = [program for program in self.programs.values() if program.runs]
-        for program in running:
-            program.tell(signal.SIGTERM)
-        for program in running:
-            try:
-                program.wait(20)
-            except subprocess.TimeoutExpired:
-                program.kill()
+        """End all at once: how they end in good order is tested, and takes its time."""
+        for program in self.programs.values():
+            program.kill()
 
     # --- clients
 

@@ -18,7 +18,7 @@ TAKEOVER = 25.0
 
 
 def test_conductors_that_are_killed_are_followed_within_seconds(whole: Site, demo: User) -> None:
-    servers = [demo.create(f"orphan-{number}", metadata=slow(1.5)) for number in range(10)]
+    servers = [demo.create(f"orphan-{number}", metadata=slow(1.5)) for number in range(6)]
     begun = time.monotonic()
     whole.programs["super-a"].kill()
     wait_for(lambda: [s for s in servers if demo.show(s).task_state == "spawning"], what="a host builds", seconds=30)
@@ -58,9 +58,9 @@ def patient(whole: Site) -> Iterator[Site]:
 
 
 def test_a_broker_that_is_restarted_ends_no_boot(patient: Site, demo: User, rabbitmq_server: RabbitMQ) -> None:
-    servers = [demo.create(f"cut-off-{number}", metadata=slow(1)) for number in range(5)]
+    servers = [demo.create(f"cut-off-{number}", metadata=slow(1)) for number in range(3)]
     rabbitmq_server.restart()
-    servers += [demo.create(f"cut-off-{number}", metadata=slow(1)) for number in range(5, 8)]
+    servers += [demo.create(f"cut-off-{number}", metadata=slow(1)) for number in range(3, 5)]
     for server in servers:
         demo.active(server, seconds=120)
     demo.delete(*servers, seconds=120)

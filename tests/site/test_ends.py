@@ -18,7 +18,7 @@ def slow(seconds: float) -> dict[str, str]:
 
 
 def test_boots_go_on_while_their_conductors_and_the_scheduler_end(whole: Site, demo: User) -> None:
-    servers = [demo.create(f"drained-{number}", metadata=slow(2)) for number in range(8)]
+    servers = [demo.create(f"drained-{number}", metadata=slow(2)) for number in range(5)]
     ending = [whole.programs[name] for name in ("super-a", "cell1-a", "scheduler", "metadata")]
     for program in ending:
         program.tell(signal.SIGTERM)
