@@ -10,7 +10,7 @@ import msgspec
 
 from kilonova.core.server import Guest
 from kilonova.flows.registry import FLOWS
-from kilonova.store import build_requests, instance_mappings, servers
+from kilonova.store import build_requests, devices, instance_mappings, servers
 from kilonova.store.session import Tx
 from tests.flows.stage import Case
 from tests.flows.world import SERVER, Picture, World, networks, record, selection, spec
@@ -65,8 +65,6 @@ def build_state(world: World) -> dict[str, Any]:
 
 
 def _devices(tx: Tx) -> Any:
-    from kilonova.store import devices
-
     return devices.listing(tx, SERVER)
 
 
