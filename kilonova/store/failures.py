@@ -9,10 +9,12 @@ from sqlalchemy import exc
 
 
 class Failure(enum.Enum):
-    """``CONFLICT``: rolled back by the database, the same again may pass. ``LOST``: no connection, or it broke."""
+    """``CONFLICT``: rolled back by the database, the same again may pass. ``LOST``: no connection, or it broke.
+    ``FULL``: its disk has no room left, nothing was written."""
 
     CONFLICT = "conflict"
     LOST = "lost"
+    FULL = "full"
     PATTERN = "pattern"
     TEXT = "text"
     OTHER = "other"
@@ -23,7 +25,7 @@ _SQLITE = {
     sqlite3.SQLITE_LOCKED: Failure.CONFLICT,
     sqlite3.SQLITE_CANTOPEN: Failure.LOST,
     sqlite3.SQLITE_IOERR: Failure.LOST,
-    sqlite3.SQLITE_FULL: Failure.LOST,
+    sqlite3.SQLITE_FULL: Failure.FULL,
     sqlite3.SQLITE_NOTADB: Failure.LOST,
     sqlite3.SQLITE_CORRUPT: Failure.LOST,
     sqlite3.SQLITE_READONLY: Failure.LOST,
@@ -34,12 +36,14 @@ _MARIADB_CONFLICTS = {1205, 1213, 1020}
 # Refused, gone, lost, killed, shutting down, too many connections, no such database, denied, and a cluster not ready.
 _MARIADB_LOST = {1040, 1044, 1045, 1047, 1049, 1053, 1077, 1152, 1159, 1161, 1203, 1226, 1927, 2002, 2003}
 _MARIADB_LOST |= {2006, 2013, 2014, 2055, 3024, 4031}
+_MARIADB_FULL = {1021, 1114}
 _MARIADB_PATTERN = 1139
 
 # serialization_failure, deadlock_detected, lock_not_available
 _POSTGRESQL_CONFLICTS = {"40001", "40P01", "55P03"}
 # query_canceled is our own statement timeout; 3D000 a missing database, 25P03 a transaction left idle.
 _POSTGRESQL_LOST = {"57014", "57P01", "57P02", "57P03", "57P05", "3D000", "25P03", "25006"}
+_POSTGRESQL_FULL = "53100"
 _POSTGRESQL_PATTERN = "2201B"
 
 
@@ -70,6 +74,8 @@ def _of_postgresql(error: exc.DBAPIError, original: BaseException | None) -> Fai
         return Failure.LOST if isinstance(error, exc.OperationalError) else Failure.OTHER
     if state in _POSTGRESQL_CONFLICTS:
         return Failure.CONFLICT
+    if state == _POSTGRESQL_FULL:
+        return Failure.FULL
     if state == _POSTGRESQL_PATTERN:
         return Failure.PATTERN
     return Failure.LOST if state in _POSTGRESQL_LOST or state[:2] in ("08", "28", "53") else Failure.OTHER
@@ -78,6 +84,8 @@ def _of_postgresql(error: exc.DBAPIError, original: BaseException | None) -> Fai
 def _of_mariadb(code: object) -> Failure:
     if code in _MARIADB_CONFLICTS:
         return Failure.CONFLICT
+    if code in _MARIADB_FULL:
+        return Failure.FULL
     if code == _MARIADB_PATTERN:
         return Failure.PATTERN
     # Code 0 is the driver's own: a connection that is closed already.

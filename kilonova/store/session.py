@@ -147,6 +147,7 @@ class Database:
             try:
                 transaction.commit()
             except exc.DBAPIError as error:
+                # A disk that is full undoes the change: that needs no care but telling.
                 if classify(error) is not Failure.LOST:
                     raise
                 message = f"The connection to the database of {self.name} broke while a change was being committed."
@@ -185,6 +186,9 @@ class Database:
             case Failure.CONFLICT | Failure.LOST:
                 LOG.warning("the database of %s is unavailable: %s", self.name, _brief(error))
                 return DatabaseUnavailable(where=self.name)
+            case Failure.FULL:
+                LOG.error("the database of %s cannot be written: %s", self.name, _brief(error))
+                return DatabaseUnavailable(f"The database of {self.name} has no room left on its disk.", where=self.name)
             case Failure.PATTERN:
                 return BadRequest("A filter is not a valid regular expression.")
             case Failure.TEXT:
