@@ -106,6 +106,8 @@ class Neighbours:
         """Draw the secrets, write every configuration file, link our drivers; answers the site."""
         for folder in ("etc", "db", "data", "logs", "run", "lib"):
             (self.state / folder).mkdir(parents=True, exist_ok=True)
+        # The neighbours make their files for everybody to read: hashes of passwords, and how volumes are reached.
+        (self.state / "db").chmod(0o700)
         site = self.site
         write_settings(site)
         lib = link_library(self.state / "lib")
