@@ -19,6 +19,7 @@ from requests.adapters import HTTPAdapter
 
 from kilonova.base import context as contexts
 from kilonova.base import log
+from kilonova.base.config import BadConfig
 from kilonova.base.errors import NeighbourUnavailable
 from kilonova.clients.options import NeighbourOptions, ServiceUserOptions
 
@@ -64,7 +65,7 @@ class Login:
     ) -> None:
         who = service if options.auth_url is None and service is not None else options
         if who.auth_url is None and who.auth_type == "password":
-            raise ValueError("no auth_url is configured, neither for the neighbour nor in [service_user]")
+            raise BadConfig("no auth_url is configured, neither for the neighbour nor in [service_user]")
         self._who, self._options = who, options
         http = requests.Session()
         http.trust_env = False

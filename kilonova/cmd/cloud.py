@@ -157,7 +157,8 @@ class Cloud:
     def _start_hypervisor(self, site: compose.Site) -> None:
         """libvirt's daemons, where the machine does not run them, and the networks of guests; as root only."""
         if os.geteuid() != 0:
-            self._say("guests use QEMU's own network: bridges need root")
+            self._say("guests have QEMU's own network: they reach out, nothing reaches them (bridges need root)")
+            self._stops.append(lambda: guests.end(self.layout))
             return
         daemons = Hypervisor(self.layout.state, on_event=lambda event: self._say(event.text))
         daemons.start()

@@ -77,7 +77,7 @@ def demo(state_dir: Path, driver: str, port_offset: int, name: str) -> None:
     text = _console(client, name)
     click.echo(client("server", "show", name))
     click.echo("\n".join(["", "the end of its console log:", *text.splitlines()[-LINES:], ""]))
-    click.echo(_next_commands(client, state, name))
+    click.echo(_next_commands(client, state, name, text))
 
 
 def _answers(state: Path) -> bool:
@@ -119,15 +119,17 @@ def _console(client: Client, name: str) -> str:
     return text
 
 
-def _next_commands(client: Client, state: Path, name: str) -> str:
+def _next_commands(client: Client, state: Path, name: str, console: str) -> str:
     address = client("server", "show", name, "-f", "value", "-c", "addresses")
     fixed = address.partition("'")[2].partition("[")[2].split("'")[1:2] or [address]
+    # Simulated guests, and those on QEMU's own network, do not have the address that the cloud gave them.
+    reachable = f"address={fixed[0]} " in console
     return "\n".join(
         [
             "go on with:",
             f"  export PATH={Path(sys.executable).parent}:$PATH",
             f"  export OS_CLIENT_CONFIG_FILE={state / 'clouds.yaml'} OS_CLOUD=kilonova-demo",
-            f"  ssh -i {state / 'demo_key'} guest@{fixed[0]}",
+            *([f"  ssh -i {state / 'demo_key'} guest@{fixed[0]}"] if reachable else []),
             f"  openstack server delete --wait {name}",
             f"  kilonova status --state-dir {state}",
             f"  kilonova down --state-dir {state} --wipe",
