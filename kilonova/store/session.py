@@ -188,7 +188,8 @@ class Database:
                 return DatabaseUnavailable(where=self.name)
             case Failure.FULL:
                 LOG.error("the database of %s cannot be written: %s", self.name, _brief(error))
-                return DatabaseUnavailable(f"The database of {self.name} has no room left on its disk.", where=self.name)
+                message = f"The database of {self.name} has no room left on its disk."
+                return DatabaseUnavailable(message, where=self.name)
             case Failure.PATTERN:
                 return BadRequest("A filter is not a valid regular expression.")
             case Failure.TEXT:
