@@ -24,7 +24,7 @@ $(VENV)/.stamp: requirements.lock pyproject.toml
 		exit 1
 	}
 	PYTHON="$(PYTHON)" tools/install-system-packages
-	echo "venv: installing the libraries into $(VENV)"
+	echo "venv: installing the libraries into $(VENV) (some minutes)"
 	[ -x $(BIN)/pip ] || "$(PYTHON)" -m venv $(VENV)
 	$(PIP) install -r requirements.lock
 	$(PIP) install --no-deps --editable .
