@@ -153,10 +153,17 @@ def _volumes_with_fate(server: Server, page: Page[Server]) -> list[dict[str, Any
     ]
 
 
+def _may_see_host_status(page: Page[Server]) -> bool:
+    return _call(page).allows(HOST_STATUS)
+
+
+def _may_see_unknown_hosts(page: Page[Server]) -> bool:
+    return _call(page).allows(HOST_UNKNOWN)
+
+
 def _host_status(server: Server, page: Page[Server]) -> Any:
-    call = _call(page)
-    everything = call.allows(HOST_STATUS)
-    if not everything and not call.allows(HOST_UNKNOWN):
+    everything = page.load(_may_see_host_status)
+    if not everything and not page.load(_may_see_unknown_hosts):
         return OMIT
     status = page.load(loaders.host_states).get(server.host, "") if server.host else ""
     return status if everything or status == "UNKNOWN" else OMIT
