@@ -9,7 +9,7 @@ import requests
 from openstack.connection import Connection
 
 from tests.site.people import User
-from tests.site.site import Site
+from tests.site.site import Site, wait_for
 
 
 def test_a_server_lives(site: Site, demo: User) -> None:
@@ -24,7 +24,7 @@ def test_a_server_lives(site: Site, demo: User) -> None:
     for kind in ("SOFT", "HARD"):
         compute.reboot_server(server.id, kind)
         assert demo.settled(server.id).status == "ACTIVE"
-    assert "login" in compute.get_server_console_output(server.id)["output"]
+    wait_for(lambda: "login" in compute.get_server_console_output(server.id)["output"], what="the guest is up")
     actions = [action.action for action in compute.server_actions(server.id)]
     assert actions == ["reboot", "reboot", "start", "stop", "create"]
     demo.delete(server.id)
