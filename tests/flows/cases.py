@@ -57,7 +57,7 @@ def build_state(world: World) -> dict[str, Any]:
     return {
         "guest": Guest(server=record(volume_backed=True), admin_password="hunter2"),
         "networks": networks(),
-        "devices": world.databases["cell"].query(lambda tx: _devices(tx)),
+        "devices": world.databases["cell"].query(_devices),
         "selections": [selection(host) for host in ("h1", "h2", "h3")],
         "admin_password": "hunter2",
         "files": [("/etc/motd", "aGVsbG8=")],

@@ -67,6 +67,7 @@ class Cloud(World):
         self.at, self.points, self.seen = dict(at or {}), 0, list[str]()
         self.down: set[str] = set()
         self.dead = self._within = False
+        self.withdrawn = False
         self.lines = _Lines()
         self.processes: dict[str, _Process] = {}
         self.desks = {host: self._desk(host) for host in HOSTS}

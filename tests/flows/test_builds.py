@@ -54,7 +54,7 @@ def test_all_hosts_fail() -> None:
     code, message = cloud.picture()["servers"]["cell"][SERVER]["fault"]
     assert code == 500
     assert message.startswith(
-        f"Exceeded maximum number of retries. Exhausted all hosts available for retrying build "
+        "Exceeded maximum number of retries. Exhausted all hosts available for retrying build "
     ), message
     assert sum(name.startswith("spawn on") for name in cloud.seen) == 3
     cloud.close()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from kilonova.api.servers import create
 from kilonova.base.errors import ServerNotFound
 from kilonova.flows import delete
 from kilonova.store import build_requests, runs, servers
+from kilonova.store.build_requests import BuildRequest
 from tests.flows.cloud import Cloud, at_every_point, crashed
-from tests.flows.world import HOSTS, SERVER, WHERE, World, node_uuid, record
+from tests.flows.world import HOSTS, SERVER, WHERE, World, node_uuid, record, spec
 
 SECOND, THIRD = (f"5f5b7c1e-7d0e-4a58-8a67-3a1f6c3b9d0{n}" for n in (3, 4))
 ALL = (SERVER, SECOND, THIRD)
@@ -127,6 +131,43 @@ def test_a_burial_goes_on_after_a_crash_at_every_point() -> None:
 @pytest.mark.parametrize("when", [second_deleted, second_deleted_and_crashed])
 def test_one_of_three_is_deleted_at_every_point_of_their_burial(when: object) -> None:
     at_every_point(nowhere, when, judge=lambda cloud: _buried(cloud, SERVER, THIRD))  # type: ignore[arg-type]
+
+
+def test_a_claim_for_a_server_that_was_deleted_just_before_is_given_back() -> None:
+    """Its delete has released its room before the scheduler claims it, whose asker dies over the answer."""
+    first = three_being_scheduled()
+    first.play()
+    first.close()
+    asked = first.seen.index("placement.candidates") + 1
+    answered = first.seen.index("before a write to api", first.seen.index("placement.claim_many")) + 1
+    cloud = three_being_scheduled()
+    cloud.at = {asked: second_deleted, answered: crashed}
+    cloud.play()
+    two_run(cloud)
+    cloud.close()
+
+
+def test_a_create_that_is_taken_back_at_every_point() -> None:
+    """As the API does when it finds that it has let more in than the quota allows."""
+
+    def taken_back(cloud: Cloud) -> None:
+        wanted = [BuildRequest(server=record(uuid), request=spec()) for uuid in ALL]
+        cloud.withdrawn = create._withdraw(SimpleNamespace(services=cloud), wanted)
+
+    def taken_back_and_crashed(cloud: Cloud) -> None:
+        taken_back(cloud)
+        cloud.crash()
+
+    def judge(cloud: Cloud) -> None:
+        if not cloud.withdrawn:
+            three_run(cloud)
+            return
+        after = cloud.picture()
+        assert after["claims"] == after["mappings"] == after["requests"] == after["servers"]["cell"] == {}
+        assert after["specs"] == []
+        assert not any(after["guests"].values())
+
+    at_every_point(three_being_scheduled, taken_back, taken_back_and_crashed, judge=judge, until=_second_runs)
 
 
 def test_a_rename_at_every_point_is_kept() -> None:

@@ -33,7 +33,7 @@ from kilonova.core.network import NetworkRequest
 from kilonova.core.quota import Use
 from kilonova.core.request import RequestSpec
 from kilonova.core.server import Server
-from kilonova.store import build_requests, flavors, instance_mappings, journal, keypairs, runs, server_groups
+from kilonova.store import build_requests, flavors, instance_mappings, journal, keypairs, server_groups
 from kilonova.store.build_requests import BuildRequest
 from kilonova.store.keypairs import KeyPair
 from kilonova.store.session import Tx
@@ -85,7 +85,7 @@ def create_server(call: Call[CreateServer]) -> Answer:
         volumes.give_back(call, reserved, guards)
         raise
     if call.options.quota.recheck_quota:
-        _recheck(call, wanted, requests, run, reserved)
+        _recheck(call, wanted, requests, reserved)
     _wake(call, run)
     return _answer(call, wanted, records[0])
 
@@ -323,9 +323,7 @@ def _start(call: Call[Any], wanted: Wanted, requests: Sequence[BuildRequest], gu
     return run
 
 
-def _recheck(
-    call: Call[Any], wanted: Wanted, requests: Sequence[BuildRequest], run: Run, reserved: Sequence[str]
-) -> None:
+def _recheck(call: Call[Any], wanted: Wanted, requests: Sequence[BuildRequest], reserved: Sequence[str]) -> None:
     """Count again: two creates that were counted at the same time may be over the limit together.
 
     Whoever sees that takes its own servers back, all of them, unless a conductor was faster with one.
@@ -334,13 +332,16 @@ def _recheck(
     try:
         quota_check.check_again(call, made)
     except OverQuota:
-        if _withdraw(call, requests, run):
+        if _withdraw(call, requests):
             volumes.give_back(call, reserved)
             raise
 
 
-def _withdraw(call: Call[Any], requests: Sequence[BuildRequest], run: Run) -> bool:
-    """Take the build requests back; False when one of them is in a cell already."""
+def _withdraw(call: Call[Any], requests: Sequence[BuildRequest]) -> bool:
+    """Take the build requests back; False when one of them is in a cell already.
+
+    Their run goes on: it gives back the room that it may just be claiming, and what it has begun in a cell.
+    """
 
     def write(tx: Tx) -> bool:
         gone = [build_requests.delete(tx, request.server.uuid) for request in requests]
@@ -348,7 +349,7 @@ def _withdraw(call: Call[Any], requests: Sequence[BuildRequest], run: Run) -> bo
             raise _Late
         for request in requests:
             instance_mappings.remove(tx, request.server.uuid)
-        runs.cancel_in(tx, run.id, at=now())
+            build_requests.forget(tx, request.server.uuid)
         return True
 
     try:
