@@ -72,9 +72,9 @@ def demo(state_dir: Path, driver: str, port_offset: int, name: str) -> None:
         if subprocess.run([*PROGRAM, "up", "--detach", *words], check=False).returncode:
             raise click.ClickException("the cloud did not come up")
     client = Client(state)
-    _boot(client, state, name)
+    before = _boot(client, state, name)
     click.echo("waiting for its console")
-    text = _console(client, name)
+    text = _console(client, name, before)
     click.echo(client("server", "show", name))
     click.echo("\n".join(["", "the end of its console log:", *text.splitlines()[-LINES:], ""]))
     click.echo(_next_commands(client, state, name, text))
@@ -90,30 +90,43 @@ def _answers(state: Path) -> bool:
     return True
 
 
-def _boot(client: Client, state: Path, name: str) -> None:
+def _boot(client: Client, state: Path, name: str) -> int:
+    """Have the server run; how often its console log told of an earlier start of the guest."""
     key = state / "demo_key"
     if not key.exists():
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     if name not in client("keypair", "list", "-f", "value", "-c", "Name").splitlines():
         client("keypair", "create", "--public-key", f"{key}.pub", name)
     if name in client("server", "list", "-f", "value", "-c", "Name").splitlines():
-        click.echo(f"server {name} is there already")
-        return
+        return _start(client, name)
     image = client("image", "list", "-f", "value", "-c", "Name").splitlines()[0]
     words = ["--flavor", "m1.nano", "--image", image, "--network", "private", "--key-name", name, "--wait", name]
     click.echo(f"openstack server create {' '.join(words)}")
     begun = time.monotonic()
     client("server", "create", *words)
     click.echo(f"server {name} is ACTIVE after {time.monotonic() - begun:.1f} s")
+    return 0
 
 
-def _console(client: Client, name: str) -> str:
-    """The console log, once the guest says that it is ready (a simulated one never does more than log in)."""
+def _start(client: Client, name: str) -> int:
+    status = client("server", "show", name, "-f", "value", "-c", "status")
+    click.echo(f"server {name} is there already: {status}")
+    if status == "SHUTOFF":
+        before = client("console", "log", "show", name).count(READY)
+        client("server", "start", name)
+        return before
+    if status != "ACTIVE":
+        raise click.ClickException(f"openstack server show {name} tells more; kilonova demo --name boots another one")
+    return 0
+
+
+def _console(client: Client, name: str, before: int) -> str:
+    """The console log, once the guest says anew that it is ready (a simulated one never does more than log in)."""
     deadline = time.monotonic() + CONSOLE_SECONDS
     text = ""
     while time.monotonic() < deadline:
         text = client("console", "log", "show", name)
-        if READY in text or ("login:" in text and "guest:" not in text):
+        if text.count(READY) > before or ("login:" in text and "guest:" not in text):
             break
         time.sleep(1)
     return text
