@@ -121,7 +121,8 @@ def down(state_dir: Path, wipe: bool) -> None:
 
 
 def _remove(state_dir: Path) -> None:
-    if not (state_dir / "etc").is_dir() and any(state_dir.iterdir()):
+    ours = (state_dir / "etc").is_dir() or (state_dir / "logs" / "kilonova.log").exists()
+    if not ours and any(state_dir.iterdir()):
         raise click.ClickException(f"{state_dir} does not look like a state directory: nothing was removed")
     shutil.rmtree(state_dir)
     click.echo(f"removed {state_dir}")
