@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 
 from kilonova.cmd.settings import default_state
+from kilonova.virt.libvirt.disks import SSH_PORT
 
 READY = "guest: READY"
 CONSOLE_SECONDS = 240.0
@@ -132,17 +133,26 @@ def _console(client: Client, name: str, before: int) -> str:
     return text
 
 
+def _forwarded_port(client: Client, state: Path, name: str) -> str:
+    """The port of this machine that leads to the guest's ssh, where it has QEMU's own network."""
+    uuid = client("server", "show", name, "-f", "value", "-c", "id").strip()
+    note = state / "compute" / "instances" / uuid / SSH_PORT
+    return note.read_text().strip() if note.exists() else ""
+
+
 def _next_commands(client: Client, state: Path, name: str, console: str) -> str:
     address = client("server", "show", name, "-f", "value", "-c", "addresses")
     fixed = address.partition("'")[2].partition("[")[2].split("'")[1:2] or [address]
     # Simulated guests, and those on QEMU's own network, do not have the address that the cloud gave them.
     reachable = f"address={fixed[0]} " in console
+    forwarded = _forwarded_port(client, state, name)
     return "\n".join(
         [
             "go on with:",
             f"  export PATH={Path(sys.executable).parent}:$PATH",
             f"  export OS_CLIENT_CONFIG_FILE={state / 'clouds.yaml'} OS_CLOUD=kilonova-demo",
             *([f"  ssh -i {state / 'demo_key'} guest@{fixed[0]}"] if reachable else []),
+            *([f"  ssh -i {state / 'demo_key'} -p {forwarded} guest@127.0.0.1"] if forwarded else []),
             f"  openstack server delete --wait {name}",
             f"  kilonova status --state-dir {state}",
             f"  kilonova down --state-dir {state} --wipe",

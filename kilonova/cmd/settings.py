@@ -110,6 +110,8 @@ def sections(
             "state_path": layout.compute,
             "transport_url": "local://",
             "compute_driver": driver,
+            # Guests on QEMU's own network reach no metadata service.
+            "force_config_drive": driver == "libvirt" and os.geteuid() != 0,
             "osapi_compute_listen": "127.0.0.1",
             "osapi_compute_listen_port": layout.ports.nova,
             "metadata_listen": "127.0.0.1",

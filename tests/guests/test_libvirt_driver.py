@@ -11,10 +11,22 @@ import libvirt
 import msgspec
 import pytest
 
+from kilonova.core.metadata_documents import config_drive_files
+from kilonova.core.metadata_record import record_of
 from kilonova.virt.libvirt.driver import LibvirtDriver
 from kilonova.virt.libvirt.options import LibvirtOptions
-from kilonova.virt.roles import GuestPlan
-from tests.contracts.driver_suite import Hypervisor, TestDriver, TestLogs, TestPowers, TestWatches, made
+from kilonova.virt.roles import ConfigFile, GuestPlan
+from tests.contracts.driver_suite import (
+    Hypervisor,
+    TestDriver,
+    TestLogs,
+    TestPowers,
+    TestWatches,
+    a_guest,
+    a_nic,
+    made,
+    until,
+)
 from tests.guests.conftest import open_folder
 
 __all__ = ["TestDriver", "TestLogs", "TestPowers", "TestWatches"]
@@ -94,3 +106,33 @@ def test_guests_of_another_folder_are_not_ours(hypervisor: Hypervisor, folder: P
     assert server in hypervisor.driver.guests()
     assert server not in other.guests()
     other.close()
+
+
+def test_a_guest_on_qemus_own_network_is_reached_by_its_key(
+    folder: Path, libvirt_daemon: None, guest_image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for a user who is not root: no bridge, a config drive, and ssh forwarded from the loopback address."""
+    key = folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+    options = LibvirtOptions(virt_type="qemu", connection_uri="qemu:///system")
+    driver = LibvirtDriver(options, host="here", node_uuid=str(uuid.uuid4()), state=folder)
+    monkeypatch.setattr(driver, "_is_root", False)
+    driver.start()
+    guest = a_guest("by-key", key_name="k", key_data=key.with_suffix(".pub").read_text().strip(), id=4711)
+    record = record_of(guest, [a_nic()], [])
+    files = [ConfigFile(path, content) for path, content in config_drive_files(record, seed=bytes(512))]
+    plan = GuestPlan(guest=guest, nics=[a_nic()], devices=[], image=guest_image, image_format="qcow2")
+    try:
+        driver.ensure_guest(msgspec.structs.replace(plan, config_drive=files))
+        port = (folder / "instances" / guest.server.uuid / "ssh_port").read_text().strip()
+        words = ["-oStrictHostKeyChecking=no", "-oUserKnownHostsFile=/dev/null", "-oConnectTimeout=10"]
+        command = ["ssh", *words, "-i", str(key), "-p", port, "guest@127.0.0.1", "hostname"]
+
+        def reached() -> bool:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+            return done.returncode == 0 and done.stdout.startswith("by-key")
+
+        until(reached, 180.0)
+    finally:
+        driver.remove_guest(guest.server.uuid)
+        driver.close()

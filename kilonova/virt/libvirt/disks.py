@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from kilonova.virt.roles import ConfigFile, GuestPlan
 GIB = 1 << 30
 MIB = 1 << 20
 SECONDS = 600
+SSH_PORT = "ssh_port"
 
 
 class Folder:
@@ -33,6 +35,19 @@ class Folder:
     def console_log(self) -> Path:
         """Where the serial console is written."""
         return self.path / "console.log"
+
+    def ensure_ssh_port(self) -> int:
+        """The port of the loopback address that is forwarded to the guest's ssh; kept while it is free."""
+        note = self.path / SSH_PORT
+        if note.exists():
+            kept = int(note.read_text())
+            if _is_free(kept):
+                return kept
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        note.write_text(f"{port}\n")
+        return port
 
     def ensure(self) -> None:
         """Make it; the hypervisor's user must be able to pass through."""
@@ -115,6 +130,15 @@ class Folder:
         if done.returncode:
             raise BuildFailed(server=self.server, reason=f"qemu-img {words[0]}: {done.stderr.strip()}")
         return done.stdout
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def volume_disk(device: BlockDevice, target: str, *, server: str, boot_order: int | None = None) -> Disk:

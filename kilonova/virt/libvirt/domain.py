@@ -12,6 +12,8 @@ from kilonova.core.server import Server
 
 NAMESPACE: Final = "https://kilonova.dev/xmlns/instance/1"
 ET.register_namespace("kilonova", NAMESPACE)
+QEMU: Final = "http://libvirt.org/schemas/domain/qemu/1.0"
+ET.register_namespace("qemu", QEMU)
 
 
 class Disk(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +31,8 @@ class Disk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Domain(msgspec.Struct, frozen=True, kw_only=True):
-    """A guest as libvirt is to have it. ``memory_mb`` MiB. ``user_network``: QEMU's own network instead of bridges."""
+    """A guest as libvirt is to have it. ``memory_mb`` MiB. ``user_network``: QEMU's own network instead of bridges; its
+    first NIC's ssh is forwarded from ``ssh_port`` of the loopback address."""
 
     name: str
     server: Server
@@ -41,6 +44,7 @@ class Domain(msgspec.Struct, frozen=True, kw_only=True):
     nics: list[Nic]
     console_log: str
     user_network: bool = False
+    ssh_port: int | None = None
     kernel: str | None = None
     ramdisk: str | None = None
     command_line: str | None = None
@@ -66,6 +70,8 @@ def to_xml(domain: Domain) -> str:
     for name, action in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _text(root, name, action)
     _devices(ET.SubElement(root, "devices"), domain)
+    if domain.user_network:
+        _user_network(root, domain)
     return ET.tostring(root, encoding="unicode")
 
 
@@ -126,8 +132,8 @@ def _devices(devices: ET.Element, domain: Domain) -> None:
     _text(devices, "emulator", domain.emulator)
     for disk in domain.disks:
         _disk(devices, disk)
-    for nic in domain.nics:
-        _nic(devices, nic, user_network=domain.user_network)
+    for nic in domain.nics if not domain.user_network else ():
+        _nic(devices, nic)
     serial = ET.SubElement(devices, "serial", type="pty")
     ET.SubElement(serial, "log", file=domain.console_log, append="on")
     ET.SubElement(serial, "target", port="0")
@@ -156,15 +162,22 @@ def _disk(devices: ET.Element, disk: Disk) -> None:
         ET.SubElement(element, "shareable")
 
 
-def _nic(devices: ET.Element, nic: Nic, *, user_network: bool) -> None:
-    if user_network:
-        element = ET.SubElement(devices, "interface", type="user")
-    else:
-        element = ET.SubElement(devices, "interface", type="bridge")
-        ET.SubElement(element, "source", bridge=nic.bridge)
-        ET.SubElement(element, "target", dev=nic.device)
-        if nic.mtu:
-            ET.SubElement(element, "mtu", size=str(nic.mtu))
+def _user_network(root: ET.Element, domain: Domain) -> None:
+    """QEMU's own network, said to QEMU itself: libvirt's words for it know no forwarded ports."""
+    line = ET.SubElement(root, f"{{{QEMU}}}commandline")
+    for number, nic in enumerate(domain.nics):
+        forward = f",hostfwd=tcp:127.0.0.1:{domain.ssh_port}-:22" if number == 0 and domain.ssh_port else ""
+        device = f"virtio-net-pci,netdev=user{number},mac={nic.mac},addr=0x{0x18 + number:x}"
+        for word in ("-netdev", f"user,id=user{number}{forward}", "-device", device):
+            ET.SubElement(line, f"{{{QEMU}}}arg", value=word)
+
+
+def _nic(devices: ET.Element, nic: Nic) -> None:
+    element = ET.SubElement(devices, "interface", type="bridge")
+    ET.SubElement(element, "source", bridge=nic.bridge)
+    ET.SubElement(element, "target", dev=nic.device)
+    if nic.mtu:
+        ET.SubElement(element, "mtu", size=str(nic.mtu))
     ET.SubElement(element, "mac", address=nic.mac)
     ET.SubElement(element, "model", type="virtio")
 

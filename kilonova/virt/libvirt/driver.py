@@ -154,6 +154,7 @@ class LibvirtDriver:
             nics=plan.nics,
             console_log=str(folder.console_log),
             user_network=not self._is_root,
+            ssh_port=None if self._is_root else folder.ensure_ssh_port(),
             kernel=str(plan.kernel) if plan.kernel else None,
             ramdisk=str(plan.ramdisk) if plan.ramdisk else None,
             command_line=properties.get("os_command_line"),
