@@ -59,11 +59,13 @@ class Program:
         self.binary = Path(command[0]).name
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
+        self._begun = 0
 
     def start(self) -> None:
         """Start it; does not wait."""
         assert not self.runs
         with self.log.open("ab") as log:
+            self._begun = log.tell()
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
@@ -77,6 +79,13 @@ class Program:
     def runs(self) -> bool:
         """Whether its process is there."""
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has come up since it was started; a row of its may be that of the one before."""
+        with self.log.open("rb") as log:
+            log.seek(self._begun)
+            return f"{self.binary} runs".encode() in log.read()
 
     @property
     def pid(self) -> int:
@@ -214,8 +223,9 @@ class Site:
             for program in self.programs.values()
             if program.runs and not program.binary.endswith("-api")
         ]
+        starting = [program.name for program in self.programs.values() if program.runs and not program.serves]
         up = {key for key, service in shown.items() if service.state == "up"}
-        return [" ".join(key) for key in wanted if key not in up]
+        return starting + [" ".join(key) for key in wanted if key not in up]
 
     def await_up(self, seconds: float) -> None:
         """Until every program runs and is up, and its hosts are to be had."""
