@@ -30,8 +30,6 @@ from kilonova.store.session import Database, Tx
 
 LOG = log.of(__name__)
 SHUTDOWN, CRASHED, SUSPENDED = 4, 6, 7
-LONG_AGO = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-"""When a service that stopped in good order was seen last: it counts as down at once."""
 
 
 class ConductorService:
@@ -87,10 +85,13 @@ class ConductorService:
         return Beat(disabled=found.disabled, forced_down=found.forced_down)
 
     def leave(self, *, host: str, binary: str) -> None:
+        # Just as silent as it takes to count as down at once.
+        silent = utcnow() - datetime.timedelta(seconds=self._states.down_time + 1)
+
         def write(tx: Tx) -> None:
             found = services.find(tx, binary, host)
             if found is not None:
-                services.update(tx, found.uuid, last_seen_up=LONG_AGO)
+                services.update(tx, found.uuid, last_seen_up=silent)
 
         self._database().write(write)
         self._changed(host)

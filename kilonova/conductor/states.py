@@ -19,7 +19,7 @@ class StateReader:
     """
 
     def __init__(self, cells: Cells, *, down_time: float) -> None:
-        self._cells, self._down_time = cells, down_time
+        self._cells, self.down_time = cells, down_time
 
     def read(self, marker: str) -> HostStates:
         """See the contract ``Conductor.host_states``."""
@@ -49,7 +49,7 @@ class StateReader:
             marker = since.get(cell, "")
 
             def read(tx: Tx, cell: str = cell, marker: str = marker) -> nodes.States:
-                return nodes.states(tx, marker, cell=cell, down_time=self._down_time)
+                return nodes.states(tx, marker, cell=cell, down_time=self.down_time)
 
             found.update(self._cells.gather(read, cells=[cell]).found)
         return found
