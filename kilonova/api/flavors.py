@@ -53,9 +53,6 @@ _SORT_KEYS = Literal[
 ]
 
 
-_Id = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^(?! )[a-zA-Z0-9. _\-]+(?<! )\Z")]
-
-
 def _id_of(value: str | float | None) -> str | None:
     if value is None:
         return None

@@ -143,10 +143,6 @@ class Gone(Fault):
     code, text = 410, "This resource is no longer available. No forwarding address is given."
 
 
-class TooLarge(Fault):
-    code, text = 413, "Request is too large."
-
-
 class BadMediaType(Fault):
     code, text = 415, "Unsupported Content-Type"
 

@@ -22,8 +22,6 @@ import msgspec
 from kilonova.base.context import Context
 from kilonova.base.errors import ErrorRecord
 
-StepFunction = Callable[[Any, Any], Mapping[str, Any] | None]
-
 
 class What(enum.Enum):
     """What may be journaled of a step."""

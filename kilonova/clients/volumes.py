@@ -187,14 +187,3 @@ def ensure_released(cinder: Cinder, server: str, devices: Sequence[BlockDevice])
             failure = failure or error
     if failure is not None:
         raise failure
-
-
-def check_attachable(volume: Volume, *, server: str = "") -> None:
-    """BadRequest with the reason when the volume's state does not let it be attached (again to ``server`` is fine)."""
-    if volume.status == "available" or (volume.multiattach and volume.status in ("in-use", "reserved")):
-        return
-    if server and any(attachment.get("server_id") == server for attachment in volume.attachments):
-        return
-    raise BadRequest(
-        f"Invalid volume: volume {volume.id} status must be available or downloading, not {volume.status}."
-    )

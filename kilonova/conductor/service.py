@@ -13,7 +13,7 @@ import msgspec
 from kilonova.base import log
 from kilonova.base.context import service_context
 from kilonova.base.engine import utcnow
-from kilonova.base.errors import BadRequest, Conflict, Fault, ServerNotFound
+from kilonova.base.errors import Conflict, Fault, ServerNotFound
 from kilonova.base.flow import Report, Run
 from kilonova.clients.neutron import Neutron
 from kilonova.conductor.drive import Driver
@@ -183,11 +183,3 @@ class ConductorService:
             self._scheduler.hosts_changed(cell=self._cell, hosts=[host])
         except Fault as error:
             LOG.info("the scheduler was not told of a change (%s); it looks by itself", error.message)
-
-
-def require_cell(cells: Cells, name: str) -> str:
-    """The uuid of the cell that a conductor is configured to serve, by name or uuid."""
-    for mapping in cells.all():
-        if name in (mapping.name, mapping.uuid):
-            return mapping.uuid
-    raise BadRequest(f"no cell is called {name}: nova-manage cell_v2 list_cells shows them")

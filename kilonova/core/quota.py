@@ -17,9 +17,6 @@ UNLIMITED: Final = -1
 COUNTED: Final = ("instances", "cores", "ram")
 """Resources whose use is summed over a project's servers."""
 
-PER_USER: Final = frozenset({"instances", "cores", "ram", "server_groups"})
-"""Resources that a user of a project may have a limit of."""
-
 
 class Use(msgspec.Struct, frozen=True, kw_only=True):
     """How much is taken. ``ram`` is MiB."""

@@ -230,14 +230,6 @@ class Neighbours:
             metadata_proxy_shared_secret=site.secrets["metadata_proxy_shared_secret"],
         )
 
-    @property
-    def token_check(self) -> dict[str, str | int | bool]:
-        """The options of [keystone_authtoken] for our own API: how keystonemiddleware checks callers' tokens.
-
-        What it learnt of a token is kept in the process for five minutes, so most requests cost Keystone nothing.
-        """
-        return self.site.guard("nova")
-
     def write_clouds_yaml(self, path: Path) -> None:
         """A clouds.yaml, its owner's alone, with `kilonova` (administrator) and `kilonova-demo` (plain user)."""
         write_clouds(self.site, path)
