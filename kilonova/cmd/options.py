@@ -20,7 +20,7 @@ class ProcessOptions:
     use_json: bool = option(False, help="Log JSON.")
     log_file: str | None = option(None, help="Log there instead of standard error.")
     compute_driver: str = option("libvirt", help="The hypervisor driver: libvirt or fake.")
-    cell: str | None = option(None, help="The cell that this process serves, by name or uuid; unset: the only one.")
+    cell: str | None = option(None, help="What a nova-conductor serves: a cell by name or uuid, or super; unset: all.")
     metadata_listen: str = option("127.0.0.1", help="The address on which nova-metadata-api listens.")
     metadata_listen_port: int = option(8775, min=1, max=65535, help="The port on which nova-metadata-api listens.")
 
