@@ -25,7 +25,7 @@ class EdgeOptions(HeartbeatOptions, GuestOptions):
     max_local_block_devices: int = option(
         3, help="How many local disks a server may have; -1 is no limit, 0 forbids them."
     )
-    osapi_compute_listen: str = option("0.0.0.0", help="The address on which nova-api listens.")  # noqa: S104
+    osapi_compute_listen: str = option("0.0.0.0", help="The address on which nova-api listens.")  # noqa: S104 - an API is public
     osapi_compute_listen_port: int = option(8774, min=1, max=65535, help="The port on which nova-api listens.")
 
 

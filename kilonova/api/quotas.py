@@ -27,8 +27,8 @@ _FILES = span(until="2.56")
 
 RESOURCES = (
     Resource("cores", "cores"),
-    Resource("fixed_ips", **_NETWORK),  # type: ignore[arg-type]
-    Resource("floating_ips", **_NETWORK),  # type: ignore[arg-type]
+    Resource("fixed_ips", **_NETWORK),  # type: ignore[arg-type]  # a table's row: fields of several types
+    Resource("floating_ips", **_NETWORK),  # type: ignore[arg-type]  # a table's row: fields of several types
     Resource("injected_file_content_bytes", "injected_file_content_bytes", _FILES, _FILES),
     Resource("injected_file_path_bytes", "injected_file_path_length", _FILES, _FILES),
     Resource("injected_files", "injected_files", _FILES, _FILES),
@@ -36,8 +36,8 @@ RESOURCES = (
     Resource("key_pairs", "key_pairs"),
     Resource("metadata_items", "metadata_items"),
     Resource("ram", "ram"),
-    Resource("security_group_rules", **_NETWORK),  # type: ignore[arg-type]
-    Resource("security_groups", **_NETWORK),  # type: ignore[arg-type]
+    Resource("security_group_rules", **_NETWORK),  # type: ignore[arg-type]  # a table's row: fields of several types
+    Resource("security_groups", **_NETWORK),  # type: ignore[arg-type]  # a table's row: fields of several types
     Resource("server_group_members", "server_group_members", classes=span("2.50")),
     Resource("server_groups", "server_groups", classes=span("2.50")),
 )

@@ -103,7 +103,7 @@ def shape(cls: type[Body], version: Version, lax: bool = False) -> type[msgspec.
         if _is_required(declared, how, version):
             fields.append((declared.name, cut))
         else:
-            fields.append((declared.name, Union[cut, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
+            fields.append((declared.name, Union[cut, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007 - made at run time
         if how.name:
             rename[declared.name] = how.name
     made = msgspec.defstruct(
@@ -139,7 +139,7 @@ def _cut(hint: Any, version: Version, lax: bool) -> Any:
         inner = _cut(args[0], version, lax)
         return Annotated[(inner, *kept)] if kept else inner
     if origin in (Union, types.UnionType):
-        return Union[tuple(_cut(a, version, lax) for a in args)]  # noqa: UP007
+        return Union[tuple(_cut(a, version, lax) for a in args)]  # noqa: UP007 - made at run time
     if origin in (list, dict, tuple):
         return origin[tuple(_cut(a, version, lax) if a is not ... else a for a in args)]
     return hint

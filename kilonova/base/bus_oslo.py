@@ -55,7 +55,7 @@ class _Endpoint:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    @oslo_messaging.expose  # type: ignore[untyped-decorator, unused-ignore]
+    @oslo_messaging.expose  # type: ignore[untyped-decorator, unused-ignore]  # untyped in some releases
     def handle(self, context: dict[str, Any], message: str) -> str:
         """Answer a message. The caller's context is inside it."""
         del context

@@ -89,10 +89,10 @@ class _Declared(msgspec.Struct, frozen=True, kw_only=True):
 def option(
     default: T,
     *,
-    help: str,  # noqa: A002
+    help: str,  # noqa: A002 - the word that declarations want
     name: str | None = None,
-    min: float | None = None,  # noqa: A002
-    max: float | None = None,  # noqa: A002
+    min: float | None = None,  # noqa: A002 - the word that declarations want
+    max: float | None = None,  # noqa: A002 - the word that declarations want
     choices: Sequence[str] | None = None,
     secret: bool = False,
     url: bool = False,
@@ -129,7 +129,7 @@ def group(section: str) -> Callable[[type[G]], type[G]]:
 
     def make(cls: type[G]) -> type[G]:
         made = dataclasses.dataclass(frozen=True, kw_only=True, repr=False)(cls)
-        made.__repr__ = _masked_repr  # type: ignore[method-assign]
+        made.__repr__ = _masked_repr  # type: ignore[method-assign]  # dataclass must not make one
         for field in dataclasses.fields(cast(Any, made)):
             if "option" not in field.metadata:
                 raise TypeError(f"{cls.__name__}.{field.name} is not declared by option()")
@@ -292,7 +292,7 @@ def unknown(files: Iterable[str | Path], groups: Iterable[type] | None = None) -
         parser = configparser.RawConfigParser(
             strict=False, allow_no_value=True, default_section=" ", interpolation=None, delimiters=("=", ":")
         )
-        parser.optionxform = str  # type: ignore[method-assign, assignment]
+        parser.optionxform = str  # type: ignore[method-assign, assignment]  # as its documentation says
         try:
             parser.read(path, encoding="utf-8")
         except configparser.Error:

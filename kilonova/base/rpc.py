@@ -99,7 +99,7 @@ def since(version: str) -> Callable[[F], F]:
     """Mark a contract's method with the version that brought it."""
 
     def mark(method: F) -> F:
-        method.__since__ = version  # type: ignore[attr-defined]
+        method.__since__ = version  # type: ignore[attr-defined]  # a mark of ours
         return method
 
     return mark

@@ -304,7 +304,7 @@ class RestNeutron:
             raise self._refusal(answer, {})
         return self._http.read(answer)
 
-    def _refusal(self, answer: requests.Response, body: Mapping[str, Any]) -> Fault:  # noqa: PLR0911
+    def _refusal(self, answer: requests.Response, body: Mapping[str, Any]) -> Fault:  # noqa: PLR0911 - a table
         """Neutron's refusals as kinds of ours."""
         kind, text = code_of(answer), text_of(answer)
         if kind in ("IpAddressGenerationFailure", "NoMoreNetworks"):

@@ -28,7 +28,7 @@ class NeighbourOptions:
     application_credential_id: str | None = option(None, help="An application credential.")
     application_credential_secret: str | None = option(None, secret=True, help="Its secret.")
     region_name: str | None = option(None, deprecated=("os_region_name",), help="The region in the catalog.")
-    valid_interfaces: list[str] = option(["internal", "public"], help="Interfaces of the catalog.")  # noqa: RUF009
+    valid_interfaces: list[str] = option(["internal", "public"], help="Interfaces of the catalog.")  # noqa: RUF009 - copied
     service_type: str | None = option(None, help="The type in the catalog, where it is not the usual one.")
     service_name: str | None = option(None, help="The name in the catalog; none is any.")
     endpoint_override: str | None = option(None, url=True, help="The URL to use, whatever the catalog says.")

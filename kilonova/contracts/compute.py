@@ -64,7 +64,7 @@ class Compute(Protocol):
         """The last ``length`` lines of the guest's console (None: all)."""
         ...
 
-    # steps
+    # What flows send to a host: a crash may send it again, so each looks before it acts.
 
     def plug_ports(self, *, guest: Guest, networks: list[NetworkRequest] | None, host: str) -> Plugged:
         """Make the ports asked for and bind them here. ``networks`` None: none at all."""

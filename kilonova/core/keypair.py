@@ -42,7 +42,7 @@ def fingerprint_of_x509(certificate: str) -> str:
         loaded = x509.load_pem_x509_certificate(certificate.encode())
     except ValueError:
         raise ValueError("failed to generate X509 fingerprint: it is no certificate in PEM form") from None
-    return _in_pairs(loaded.fingerprint(hashes.SHA1()).hex())  # noqa: S303
+    return _in_pairs(loaded.fingerprint(hashes.SHA1()).hex())  # noqa: S303 - the API wants this one
 
 
 def _in_pairs(digits: str) -> str:

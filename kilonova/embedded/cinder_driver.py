@@ -23,7 +23,7 @@ QEMU_NAMES = {"vhd": "vpc", "vhdx": "vhdx", "vdi": "vdi", "vmdk": "vmdk", "qcow2
 OPTIONS = [cfg.StrOpt("kilonova_volumes", help="The folder of the volume files.")]
 
 
-class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]
+class FileVolumeDriver(driver.VolumeDriver):  # type: ignore[misc]  # Cinder is not there for mypy
     """Volumes as files; the folder is the option kilonova_volumes of the backend's section."""
 
     VERSION = "1.0"

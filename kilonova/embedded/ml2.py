@@ -30,7 +30,7 @@ WATCHED = (
 CHANGES = (events.AFTER_CREATE, events.AFTER_UPDATE, events.AFTER_DELETE)
 
 
-class KilonovaMechanismDriver(api.MechanismDriver):  # type: ignore[misc]
+class KilonovaMechanismDriver(api.MechanismDriver):  # type: ignore[misc]  # Neutron is not there for mypy
     """Binds ports of any host: ordinary ones to the network's bridge, passed-through ones to their device."""
 
     def initialize(self) -> None:

@@ -14,7 +14,7 @@ from kilonova.store import devices, servers
 from kilonova.store.cells import Cells
 from kilonova.store.session import Tx
 
-PASSWORD: Final = "password"  # noqa: S105
+PASSWORD: Final = "password"  # noqa: S105 - a key's name
 
 
 class StoredRecords:

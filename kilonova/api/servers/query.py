@@ -246,12 +246,12 @@ def _sort(call: Call[Any], query: ListQuery) -> list[Sort]:
         if key in ("host", "node") and not call.context.is_admin:
             raise Forbidden(f"Only administrators can sort servers by {key}")
         if key in known:
-            found.append((key, last))  # type: ignore[arg-type]
+            found.append((key, last))  # type: ignore[arg-type]  # one of the two, as checked
     if len(directions) > len(keys) and not keys:
         last = directions[0]
         if last not in ("asc", "desc"):
             raise BadRequest(f"Unknown sort direction, must be one of: asc, desc: {last}")
-        found.append(("created_at", last))  # type: ignore[arg-type]
+        found.append(("created_at", last))  # type: ignore[arg-type]  # one of the two, as checked
     return found
 
 

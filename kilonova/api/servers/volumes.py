@@ -49,7 +49,7 @@ def _request(entry: DeviceEntry) -> DeviceRequest:
         source_type=source,
         destination_type=given(entry.destination_type, None),
         uuid=given(entry.uuid, "") or by_source.get(source or ""),
-        boot_index=given(entry.boot_index, None),  # type: ignore[arg-type]
+        boot_index=given(entry.boot_index, None),  # type: ignore[arg-type]  # its check made it a number
         size=_size(entry),
         device_name=given(entry.device_name, None),
         device_type=given(entry.device_type, None),

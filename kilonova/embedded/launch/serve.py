@@ -51,7 +51,7 @@ class Body:
 def gateway_for(base: Any) -> Any:
     """Cheroot's gateway, mended for bodies sent in chunks: it neither shields nor finishes reading them itself."""
 
-    class ChunkedGateway(base):  # type: ignore[misc]
+    class ChunkedGateway(base):  # type: ignore[misc]  # a base known at run time
         def get_environ(self) -> dict[str, Any]:
             environ: dict[str, Any] = super().get_environ()
             if self.req.chunked_read:

@@ -8,11 +8,11 @@ from kilonova.embedded.launch.lean import keep_out
 keep_out("cinder")
 importlib.import_module("cinder.monkey_patch").patch()
 
-import time  # noqa: E402
-from types import SimpleNamespace  # noqa: E402
-from typing import Any  # noqa: E402
+import time  # noqa: E402 - after the patch
+from types import SimpleNamespace  # noqa: E402 - after the patch
+from typing import Any  # noqa: E402 - after the patch
 
-from kilonova.embedded.launch.tuning import settle_heap, tune_sqlite  # noqa: E402
+from kilonova.embedded.launch.tuning import settle_heap, tune_sqlite  # noqa: E402 - after the patch
 
 
 class Bell:

@@ -180,7 +180,7 @@ def _received(guest: GuestPort, groups: Mapping[str, frozenset[str]]) -> list[st
 def _collapsed(addresses: Iterable[str], version: int) -> list[str]:
     networks = [ipaddress.ip_network(address, strict=False) for address in addresses]
     fitting = [network for network in networks if network.version == version]
-    return [str(network) for network in ipaddress.collapse_addresses(fitting)]  # type: ignore[type-var]
+    return [str(network) for network in ipaddress.collapse_addresses(fitting)]  # type: ignore[type-var]  # of one version
 
 
 def link_local(mac: str) -> str:

@@ -162,7 +162,7 @@ class MetadataProxy:
                 if self.command != "HEAD":
                     self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name for it
                 LOG.debug("%s %s", self.client_address[0], format % args)
 
         return Handler

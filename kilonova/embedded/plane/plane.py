@@ -30,7 +30,7 @@ from kilonova.embedded.plane.facts import Facts, NeutronFacts, Port
 from kilonova.embedded.plane.metadata_proxy import MetadataProxy
 from kilonova.embedded.plane.observe import observe
 from kilonova.embedded.plane.parts import Bridge, HostState, Namespace
-from kilonova.embedded.plane.plan import plan
+from kilonova.embedded.plane.plan import Change, plan
 
 LOG = logging.getLogger(__name__)
 PROGRAMS = {"ip": "iproute2", "nft": "nftables", "dnsmasq": "dnsmasq-base"}
@@ -306,9 +306,9 @@ class Plane:
         self._proxy.serve({name: nets for name, nets in outcome.serves.items() if name not in going})
         return [text for change in changes for text in self._obey(change)]
 
-    def _obey(self, change: object) -> list[str]:
+    def _obey(self, change: Change) -> list[str]:
         try:
-            self._executor.obey(change)  # type: ignore[arg-type]
+            self._executor.obey(change)
         except (CommandFailed, OSError) as error:
             LOG.warning("network plane: %s", error)
             return [str(error)]

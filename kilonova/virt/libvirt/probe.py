@@ -72,7 +72,7 @@ def missing() -> str | None:
         if shutil.which(program) is None:
             return f"{program} is not installed"
     try:
-        import libvirt  # noqa: F401
+        import libvirt  # noqa: F401 - only whether it is there
     except ImportError:
         return "the Python module libvirt is not installed"
     return None
