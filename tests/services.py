@@ -26,11 +26,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import psycopg
 import pymysql
 import pytest
+
+from kilonova.embedded.install import is_installed
+from kilonova.embedded.prefix import find_prefix
 
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
@@ -43,14 +46,24 @@ class ServerFailed(RuntimeError):
     """A server ended or stayed silent while it should have been starting; the text holds the end of its log."""
 
 
+def lack(reason: str) -> NoReturn:
+    """Skip the test with the reason; fail it where everything is required to be there."""
+    if os.environ.get("KILONOVA_REQUIRE_SERVICES"):
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def need_neighbours() -> None:
+    """The neighbours are installed, or there is nothing to test."""
+    if not is_installed(find_prefix()):
+        lack("the neighbours are not installed here: make neighbours")
+
+
 def find_program(name: str, *folders: str) -> str:
     """The path of `name` in `folders` or PATH; skips (or fails) the test when there is none."""
     path = shutil.which(name, path=os.pathsep.join([*folders, os.environ.get("PATH", ""), "/usr/sbin", "/sbin"]))
     if path is None:
-        message = f"{name} is not installed: run `make system` as root"
-        if os.environ.get("KILONOVA_REQUIRE_SERVICES"):
-            pytest.fail(message)
-        pytest.skip(message)
+        lack(f"{name} is not installed: run `make system` as root")
     return path
 
 

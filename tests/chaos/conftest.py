@@ -6,16 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kilonova.embedded.install import is_installed
-from kilonova.embedded.prefix import find_prefix
 from tests.functional.cloud import OFFSET, Cloud
+from tests.services import need_neighbours
 
 
 @pytest.fixture(scope="module")
 def make_cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Cloud]]:
     """Brings a cloud up, with a local.conf of the text given."""
-    if not is_installed(find_prefix()):
-        pytest.skip("the neighbours are not installed here")
+    need_neighbours()
     made: list[Cloud] = []
 
     def make(local: str = "") -> Cloud:

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from kilonova.embedded.install import is_installed
-from kilonova.embedded.prefix import find_prefix
 from tests.functional.cloud import OFFSET, Cloud, User
+from tests.services import need_neighbours
 
 
 @pytest.fixture(scope="session")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    if not is_installed(find_prefix()):
-        pytest.skip("the neighbours are not installed here")
+    need_neighbours()
     made = Cloud(tmp_path_factory.mktemp("functional") / "state", offset=OFFSET)
     try:
         made.up()

@@ -15,15 +15,7 @@ from kilonova.cmd.demo import built_image
 from kilonova.embedded import hypervisor
 from kilonova.embedded.hypervisor import Hypervisor
 from kilonova.virt.libvirt import probe
-
-REQUIRED = "KILONOVA_REQUIRE_SERVICES"
-
-
-def lack(reason: str) -> None:
-    """Skip with the reason; fail where everything is required to be there."""
-    if os.environ.get(REQUIRED):
-        pytest.fail(reason)
-    pytest.skip(reason)
+from tests.services import lack
 
 
 @contextlib.contextmanager
@@ -44,7 +36,6 @@ def guest_image() -> Path:
     path = built_image()
     if path is None:
         lack("build/guest.qcow2 is not there: make guest-image")
-    assert path is not None
     return path
 
 

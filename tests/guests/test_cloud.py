@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from kilonova.embedded.install import is_installed
 from kilonova.embedded.plane.plane import available
-from kilonova.embedded.prefix import find_prefix
 from tests.functional.cloud import Cloud, User, boot_from_new, wait_for
-from tests.guests.conftest import lack, open_folder
+from tests.guests.conftest import open_folder
+from tests.services import lack, need_neighbours
 
 OFFSET = 300
 READY = "guest: READY"
@@ -26,8 +25,7 @@ BOOT_SECONDS = 240.0
 
 @pytest.fixture(scope="module")
 def cloud(guest_image: Path, libvirt_daemon: None) -> Iterator[Cloud]:
-    if not is_installed(find_prefix()):
-        lack("the neighbours are not installed here")
+    need_neighbours()
     usable, reason = available()
     if not usable:
         lack(reason)
