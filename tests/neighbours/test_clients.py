@@ -18,15 +18,12 @@ from kilonova.clients.options import (
     PlacementOptions,
     ServiceUserOptions,
 )
-from kilonova.embedded.install import is_installed
 from kilonova.embedded.neighbours import Neighbours
 from kilonova.embedded.ports import Ports
-from kilonova.embedded.prefix import find_prefix
 from kilonova.embedded.wire import Wire, log_in
 from tests.contracts.neighbours_suite import *  # noqa: F403
 from tests.contracts.neighbours_suite import World
 
-pytestmark = pytest.mark.skipif(not is_installed(find_prefix()), reason="the neighbours are not installed here")
 OFFSET = 4700
 
 

@@ -16,14 +16,11 @@ import pytest
 
 from kilonova.embedded.bootstrap import POOL_CIDR
 from kilonova.embedded.failures import StateInUse
-from kilonova.embedded.install import is_installed
 from kilonova.embedded.neighbours import Neighbours
 from kilonova.embedded.ports import Ports
-from kilonova.embedded.prefix import find_prefix
 from kilonova.embedded.supervisor import PartEvent
 from kilonova.embedded.wire import Refused, Wire, log_in
 
-pytestmark = pytest.mark.skipif(not is_installed(find_prefix()), reason="the neighbours are not installed here")
 OFFSET = 4200
 
 
