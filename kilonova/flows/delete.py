@@ -21,7 +21,7 @@ from kilonova.contracts.compute import Compute
 from kilonova.core.device import BlockDevice
 from kilonova.core.server import Guest
 from kilonova.flows.env import PERSIST, Env
-from kilonova.store import build_requests, instance_mappings, request_specs, servers
+from kilonova.store import build_requests, instance_mappings, request_specs, server_groups, servers
 from kilonova.store import devices as device_store
 from kilonova.store.journal import DatabaseJournal
 from kilonova.store.session import Tx
@@ -92,6 +92,7 @@ def mark_deleted(env: Env, state: DeleteState) -> None:
         instance_mappings.mark_deleted(tx, uuid)
         request_specs.delete(tx, uuid)
         build_requests.forget(tx, uuid)
+        server_groups.remove_member(tx, uuid)
 
     env.cells.api.write(forget)
     env.db.write(lambda tx: servers.mark_deleted(tx, uuid, env.now()))
@@ -136,7 +137,12 @@ def release_reserved(env: Env, state: DeleteUnscheduledState) -> None:
 def release_room(env: Env, state: DeleteUnscheduledState) -> None:
     """Whatever the scheduler claimed meanwhile; the request's own run looks again before it hands over."""
     env.placement.release(state.server)
-    env.cells.api.write(lambda tx: build_requests.forget(tx, state.server))
+
+    def forget(tx: Tx) -> None:
+        build_requests.forget(tx, state.server)
+        server_groups.remove_member(tx, state.server)
+
+    env.cells.api.write(forget)
 
 
 DELETE_UNSCHEDULED = Flow(

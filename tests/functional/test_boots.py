@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Iterator
 
 import pytest
@@ -81,6 +83,25 @@ def test_server_groups(admin: User, demo: User, servers: list[str], policy: str,
         fault = demo.await_status(servers[-1], "ERROR")["fault"]
         assert fault["message"].startswith("No valid host was found.")
     assert demo.call("DELETE", f"/os-server-groups/{group}").status == 204
+
+
+def test_a_deleted_server_leaves_its_group(cloud: Cloud, demo: User) -> None:
+    made = demo.post("/os-server-groups", {"server_group": {"name": "left", "policy": "anti-affinity"}})
+    group = made["server_group"]["id"]
+    server = demo.create("leaves", hints={"group": group})
+    demo.await_status(server, "ACTIVE")
+    assert _memberships(cloud, server) == 1
+    demo.delete(server)
+    assert _memberships(cloud, server) == 0
+    assert demo.call("DELETE", f"/os-server-groups/{group}").status == 204
+
+
+def _memberships(cloud: Cloud, server: str) -> int:
+    """Read in the database: the API shows living members only."""
+    path = f"file:{cloud.state / 'db' / 'nova_api.db'}?mode=ro"
+    with contextlib.closing(sqlite3.connect(path, uri=True)) as database:
+        query = "select count(*) from instance_group_member where instance_uuid = ?"
+        return int(database.execute(query, (server,)).fetchone()[0])
 
 
 def test_availability_zone_by_aggregate(admin: User, demo: User, servers: list[str]) -> None:

@@ -71,7 +71,8 @@ def test_a_locked_database_delays_and_then_goes_on(cloud: Cloud, demo: User) -> 
         assert demo.call("GET", f"/servers/{server}").status == 200
         asked = threading.Thread(target=demo.act, args=(server, "os-stop"))
         asked.start()
-        time.sleep(1)  # how long the lock is held
+        asked.join(1)
+        assert asked.is_alive(), "the stop did not wait for the lock"
         other.execute("ROLLBACK")
     asked.join(20)
     demo.await_status(server, "SHUTOFF")

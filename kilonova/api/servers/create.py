@@ -350,6 +350,7 @@ def _withdraw(call: Call[Any], requests: Sequence[BuildRequest]) -> bool:
         for request in requests:
             instance_mappings.remove(tx, request.server.uuid)
             build_requests.forget(tx, request.server.uuid)
+            server_groups.remove_member(tx, request.server.uuid)
         return True
 
     try:
