@@ -13,11 +13,9 @@ from typing import Any
 import pytest
 from openstack.connection import Connection
 
-from kilonova.embedded.install import is_installed
 from kilonova.embedded.neighbours import Neighbours
 from kilonova.embedded.ports import Ports
-from kilonova.embedded.prefix import find_prefix
-from tests.services import MariaDB, PostgreSQL, RabbitMQ
+from tests.services import MariaDB, PostgreSQL, RabbitMQ, need_neighbours
 from tests.site.people import User
 from tests.site.site import Site, wait_for
 
@@ -26,8 +24,7 @@ OFFSET = int(os.environ.get("KILONOVA_SITE_OFFSET", "2000"))
 
 @pytest.fixture(scope="session")
 def neighbours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Neighbours]:
-    if not is_installed(find_prefix()):
-        pytest.skip("the neighbours are not installed here")
+    need_neighbours()
     folder = tmp_path_factory.mktemp("neighbours")
     made = Neighbours(folder / "state", ports=Ports.moved(OFFSET))
     made.start()
