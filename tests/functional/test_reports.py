@@ -153,7 +153,6 @@ def test_c_39_the_group_of_a_server(demo: User, servers: list[str]) -> None:
 
 
 def test_c_41_addresses(demo: User, resting: dict[str, Any]) -> None:
-    """Floating addresses come with the events that Neutron sends, which are heard later."""
     (port,) = demo.ports(resting["id"])
     shown = demo.show(resting["id"])
     (found,) = shown["addresses"].values()
@@ -162,6 +161,26 @@ def test_c_41_addresses(demo: User, resting: dict[str, Any]) -> None:
         (fixed, "fixed", port["mac_address"])
     }
     assert (shown["accessIPv4"], shown["accessIPv6"]) == ("", "")
+
+
+def test_c_41_a_floating_address_that_comes_later(demo: User, resting: dict[str, Any]) -> None:
+    """Neutron tells of it by an event."""
+    (port,) = demo.ports(resting["id"])
+    (external,) = demo.get("/networks?router:external=True", service="neutron")["networks"]
+    wanted = {"floatingip": {"floating_network_id": external["id"], "port_id": port["id"]}}
+    made = demo.post("/floatingips", wanted, service="neutron")["floatingip"]
+
+    def kinds() -> set[tuple[str, str]]:
+        (found,) = demo.show(resting["id"])["addresses"].values()
+        return {(a["addr"], a["OS-EXT-IPS:type"]) for a in found}
+
+    fixed = (port["fixed_ips"][0]["ip_address"], "fixed")
+    floating = (made["floating_ip_address"], "floating")
+    try:
+        wait_for(lambda: kinds() == {fixed, floating}, what="the floating address is shown")
+    finally:
+        demo.call("DELETE", f"/floatingips/{made['id']}", service="neutron")
+    wait_for(lambda: kinds() == {fixed}, what="the floating address is gone")
 
 
 # --- creates
