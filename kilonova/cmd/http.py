@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,9 @@ HEADERS = 64 << 10
 """Bytes of a request's line and headers: room for a long token and a long query."""
 BODY = 1 << 20
 """Bytes of a body that are taken in at all. Applications refuse much smaller ones, with a better text."""
+SHUTDOWN_SECONDS = 30
+KEPT_SECONDS = 0.3
+"""How long a server that stops waits for the next request of connections that clients keep."""
 
 
 def serve(
@@ -36,12 +40,13 @@ def serve(
         numthreads=threads,
         request_queue_size=256,
         timeout=60,
-        shutdown_timeout=30,
+        shutdown_timeout=SHUTDOWN_SECONDS,
         server_name=name,
     )
     server.max_request_header_size, server.max_request_body_size = HEADERS, limit
     server.gateway = _Gateway
     vars(server)["error_log"] = _log_error
+    vars(server)["put_conn"] = _keeping(server.put_conn)
     server.prepare()
     thread = threading.Thread(target=server.serve, name=f"{name}-http", daemon=True)
     thread.start()
@@ -97,18 +102,39 @@ def _turning_away(application: Any, leaving: threading.Event) -> Any:
     return serve_request
 
 
+def _keeping(keep: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Keep a connection for its next request; close it where the server has been stopped in this very moment."""
+
+    def keep_or_close(connection: Any) -> None:
+        try:
+            keep(connection)
+        except ValueError:  # the selector is closed
+            connection.close()
+
+    return keep_or_close
+
+
 def _answer_what_came(server: Any) -> None:
-    """Hand to the threads what the library would close unread: requests that have come on kept connections, and
-    connections that wait to be accepted."""
+    """Answer what the library would cut off at its stop.
+
+    Connections that wait to be accepted are taken, and then the port is closed at once: who comes later is refused, and
+    knows that nothing was done. Kept connections get a moment in which their next request is answered with the word to
+    come by another one.
+    """
     connections = server._connections
     connections.stop()
-    for descriptor, connection in connections._selector.select(timeout=0):
-        if connection is not server:
+    listening = server.socket
+    connections._selector.unregister(listening.fileno())
+    listening.setblocking(False)
+    while (accepted := connections._from_server_socket(listening)) is not None:
+        server.process_conn(accepted)
+    listening.close()
+    server.socket = None
+    until = time.monotonic() + KEPT_SECONDS
+    while len(connections._selector) and time.monotonic() < until:
+        for descriptor, connection in connections._selector.select(timeout=0.02):
             connections._selector.unregister(descriptor)
             server.process_conn(connection)
-    server.socket.setblocking(False)
-    while (accepted := connections._from_server_socket(server.socket)) is not None:
-        server.process_conn(accepted)
 
 
 def _log_error(message: str = "", level: int = 20, traceback: bool = False) -> None:
