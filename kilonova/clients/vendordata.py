@@ -5,7 +5,6 @@ Both the metadata service and the config drive tell it.
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,11 +12,12 @@ import msgspec
 from keystoneauth1 import noauth
 from keystoneauth1 import session as keystone
 
+from kilonova.base import log
 from kilonova.clients.options import VendorDataOptions, VendorLoginOptions
 from kilonova.clients.session import Login
 from kilonova.core.metadata import InstanceMetadata, Json
 
-LOG = logging.getLogger(__name__)
+LOG = log.of(__name__)
 
 
 class VendorDataFailed(Exception):
@@ -121,7 +121,7 @@ class VendorData:
             )
             answer: Json = msgspec.json.decode(response.content) if response.content else {}
         except Exception as error:
-            LOG.warning("vendor data service %s failed: %s", target.name, error)
+            LOG.warning("vendor data service %s failed: %s", target.name, log.masked(str(error)))
             if self._fatal:
                 raise VendorDataFailed(f"vendor data service {target.name} failed") from error
             return {}
