@@ -6,7 +6,7 @@ The other events belong to operations that are not made yet: they are answered a
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
@@ -48,7 +48,6 @@ class ExternalEvent(Body):
 class ExternalEvents(Body):
     """At least one event."""
 
-    forbid_unknown: ClassVar[bool] = True
     events: Annotated[list[ExternalEvent], Meta(min_length=1)]
 
 
