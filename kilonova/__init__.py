@@ -3,4 +3,4 @@
 The package imports nothing here, so that each program loads only its own layer; docs/map.md says what is where.
 """
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
